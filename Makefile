@@ -1,0 +1,50 @@
+# Everything below works in a clean checkout with Python 3.10+, a C++20 compiler and make.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+export CMAKE_GENERATOR := Ninja
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help deps venv build install test test-cpp test-python sanitize lint format demo bench clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+deps: ## Debian packages the build needs (installed when root, named when not)
+	@scripts/deps.sh
+
+$(VENV)/.ready: pyproject.toml requirements.txt
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q -r requirements.txt
+	@touch $@
+
+venv: $(VENV)/.ready ## the one virtual environment, with every pinned tool
+
+install: deps venv ## build the wheel and install it into the environment
+	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall .
+
+build: deps venv ## compile into the tree (PYTHONPATH=python), with the C++ tests
+	cmake --preset release -DPython_EXECUTABLE=$(CURDIR)/$(PY)
+	cmake --build --preset release
+
+test-cpp: build
+	ctest --preset release
+
+test-python: install
+	$(PY) -m pytest
+
+test: lint test-cpp test-python ## everything that runs without a GPU
+
+sanitize: deps venv ## the C++ tests under asan+ubsan and under tsan
+	for p in asan tsan; do cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit 1; done
+
+lint: venv ## ruff, mypy, clang-format
+	ruff check . && ruff format --check .
+	clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
+
+format: venv
+	ruff check --fix . && ruff format .
+	clang-format -i $$(git ls-files '*.cc' '*.h')
+
+clean:
+	rm -rf build dist python/prismcore/_core*.so python/prismcore/_core.pyi python/prismcore/lib

@@ -1,0 +1,39 @@
+// Expected failures. Every class here has a Python class of the same name in prismcore.errors;
+// the bindings map one to the other. Internal faults are PRISM_CHECK (check.h), never these.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace prism {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A .prism file is damaged, truncated, or of a newer version.
+struct GraphFormatError : Error {
+  using Error::Error;
+};
+
+// A graph is built, merged or asked in a way that its contents do not allow.
+struct GraphError : Error {
+  using Error::Error;
+};
+
+// A device or cluster profile lacks a figure or holds one that cannot be.
+struct ProfileError : Error {
+  using Error::Error;
+};
+
+// Replay cannot go on: some ranks wait for others that never arrive.
+struct DeadlockError : Error {
+  using Error::Error;
+};
+
+// Members of a communicator disagree about the op they meet in.
+struct MismatchError : Error {
+  using Error::Error;
+};
+
+}  // namespace prism

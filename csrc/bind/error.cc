@@ -1,0 +1,38 @@
+// Maps each C++ error to the class of the same name in prismcore.errors.
+#include "base/error.h"
+
+#include <exception>
+
+#include "bind/bind.h"
+
+namespace prism::bind {
+namespace {
+
+void raise(const char* name, const Error& error) {
+  nb::object type = nb::module_::import_("prismcore.errors").attr(name);
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const GraphFormatError& e) {
+    raise("GraphFormatError", e);
+  } catch (const GraphError& e) {
+    raise("GraphError", e);
+  } catch (const ProfileError& e) {
+    raise("ProfileError", e);
+  } catch (const DeadlockError& e) {
+    raise("DeadlockError", e);
+  } catch (const MismatchError& e) {
+    raise("MismatchError", e);
+  } catch (const Error& e) {
+    raise("PrismError", e);
+  }
+}
+
+}  // namespace
+
+void init_error(nb::module_&) { nb::register_exception_translator(translate); }
+
+}  // namespace prism::bind

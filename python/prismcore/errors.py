@@ -1,0 +1,63 @@
+"""Expected failures, one class each; the C++ core raises the same names.
+
+Every message says what was found, what was expected, and what to do next. ``exit_code`` is what
+the command line ends with (``docs/architecture.md``, command line).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CollectError",
+    "DeadlockError",
+    "GraphError",
+    "GraphFormatError",
+    "MismatchError",
+    "OutOfMemoryError",
+    "PrismError",
+    "ProfileError",
+    "RankFailedError",
+]
+
+
+class PrismError(Exception):
+    """Base of all expected failures of prismcore."""
+
+    exit_code = 1
+
+
+class GraphFormatError(PrismError):
+    """A ``.prism`` file is damaged, truncated, or of a newer version."""
+
+
+class GraphError(PrismError):
+    """A graph is built, merged or asked in a way its contents do not allow."""
+
+
+class ProfileError(PrismError):
+    """A device or cluster profile is unknown, lacks a figure, or holds one that cannot be."""
+
+
+class DeadlockError(PrismError):
+    """Replay cannot go on: ranks wait for others that never arrive."""
+
+    exit_code = 3
+
+
+class MismatchError(PrismError):
+    """Members of a communicator disagree about the op they meet in."""
+
+    exit_code = 3
+
+
+class CollectError(PrismError):
+    """A job cannot be collected as asked (sizes, script, environment)."""
+
+
+class RankFailedError(CollectError):
+    """A rank's program ended with an error; the message holds its last lines of output."""
+
+
+class OutOfMemoryError(PrismError):
+    """A rank does not fit into the device's memory."""
+
+    exit_code = 4

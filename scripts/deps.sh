@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Headers that come from Debian: doctest (C++ tests), xxhash (content ids).
+set -eu
+need=()
+have() { printf '#include <%s>\n' "$1" | ${CXX:-g++} -std=c++20 -fsyntax-only -x c++ - 2>/dev/null; }
+have doctest/doctest.h || need+=(doctest-dev)
+have xxhash.h || need+=(libxxhash-dev)
+[ ${#need[@]} -eq 0 ] && exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${need[@]}" >/dev/null
+else
+  echo "missing: ${need[*]} (Debian names). Install them, for instance: sudo apt-get install ${need[*]}" >&2
+  exit 1
+fi
