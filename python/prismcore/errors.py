@@ -6,6 +6,11 @@ the command line ends with (``docs/architecture.md``, command line).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+
 __all__ = [
     "CollectError",
     "DeadlockError",
@@ -23,6 +28,8 @@ class PrismError(Exception):
     """Base of all expected failures of prismcore."""
 
     exit_code = 1
+    partial: Graph | None = None
+    """What was collected before the failure, where that was asked for."""
 
 
 class GraphFormatError(PrismError):
