@@ -1,3 +1,82 @@
 # Shared objects that stand in for vendor libraries. Each links libprismcore.so and nothing of
-# the vendor's. Filled by csrc/vgpu and csrc/intercept.
+# the vendor's.
+#
+# prism_standin(TARGET SONAME LABEL REFUSAL EXPORTS SOURCES [VERSION_NODE])
+#   EXPORTS  one name a line, every name that the vendor's library exports (csrc/vgpu/standins/
+#            exports), with an optional second word:
+#              (none)  refused: counted, named in the report, returns REFUSAL
+#              ignore  harmless: counted, returns 0
+#              own     SOURCES must define it (it returns a pointer or a struct)
+#   SOURCES  define the names that are implemented; a strong definition wins over the weak
+#            trampoline that is generated for every name.
+#   VERSION_NODE  ELF version of the exported names; left out: none.
+set(prism_exports_dir ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/exports)
+set(prism_doors_dir ${PROJECT_BINARY_DIR}/doors)
 add_custom_target(prism_doors)
+
+function(prism_standin)
+  if(NOT PRISM_SANITIZE STREQUAL "")
+    return()  # they are loaded into a Python that is not instrumented; tests link their sources
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;SONAME;VERSION_NODE;LABEL;REFUSAL;EXPORTS" "SOURCES")
+  foreach(required TARGET SONAME LABEL REFUSAL EXPORTS SOURCES)
+    if(NOT DEFINED arg_${required})
+      message(FATAL_ERROR "prism_standin: ${required} is missing")
+    endif()
+  endforeach()
+
+  set(trampolines "")
+  set(owned "")
+  set(globals "")
+  file(STRINGS ${arg_EXPORTS} lines REGEX "^[A-Za-z_]")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "^([A-Za-z_][A-Za-z0-9_]*)( (ignore|own))?$")
+      message(FATAL_ERROR "${arg_EXPORTS}: cannot read \"${line}\": expected NAME, NAME ignore or NAME own")
+    endif()
+    set(name ${CMAKE_MATCH_1})
+    string(APPEND globals "    ${name};\n")
+    if(CMAKE_MATCH_3 STREQUAL "own")
+      string(APPEND owned "PRISM_OWN(${name})\n")
+    elseif(CMAKE_MATCH_3 STREQUAL "ignore")
+      string(APPEND trampolines "PRISM_TRAMPOLINE(${name}, 0)\n")
+    else()
+      string(APPEND trampolines "PRISM_TRAMPOLINE(${name}, ${arg_REFUSAL})\n")
+    endif()
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${arg_EXPORTS})
+
+  set(generated ${prism_doors_dir}/${arg_TARGET}_trampolines.cc)
+  set(script ${prism_doors_dir}/${arg_TARGET}.map)
+  file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
+#include "vgpu/standins/standin.h"
+#define PRISM_TRAMPOLINE(name, answer)                                          \
+  PRISM_EXPORT __attribute__((weak)) int name() {                               \
+    return prism::standins::unimplemented("@arg_LABEL@", #name, answer);        \
+  }
+// Taking the address makes the link fail by name when the definition is missing.
+#define PRISM_OWN(name) \
+  void name();          \
+  extern void (*const prism_owns_##name)(); \
+  void (*const prism_owns_##name)() = name;
+extern "C" {
+@owned@
+@trampolines@
+}
+]])
+  file(CONFIGURE OUTPUT ${script} @ONLY CONTENT "@arg_VERSION_NODE@ {\n  global:\n@globals@  local: *;\n};\n")
+
+  add_library(${arg_TARGET} SHARED
+    ${arg_SOURCES} ${generated} ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/standin.cc)
+  target_link_libraries(${arg_TARGET} PRIVATE prism_core prism_flags Threads::Threads ${CMAKE_DL_LIBS})
+  # The file name is the SONAME (CMake takes one from the other).
+  set_target_properties(${arg_TARGET} PROPERTIES
+    PREFIX "" OUTPUT_NAME ${arg_SONAME} SUFFIX ""
+    LINK_DEPENDS ${script} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  target_link_options(${arg_TARGET} PRIVATE -Wl,--version-script=${script} -Wl,-z,defs)
+  if(PRISM_INPLACE)
+    set_target_properties(${arg_TARGET} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/prismcore/lib)
+  endif()
+  install(TARGETS ${arg_TARGET} LIBRARY DESTINATION prismcore/lib COMPONENT prismcore)
+  add_dependencies(prism_doors ${arg_TARGET})
+endfunction()
