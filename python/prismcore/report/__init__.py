@@ -1,1 +1,1 @@
-
+"""Results as tables, JSON and Perfetto timelines."""

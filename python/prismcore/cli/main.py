@@ -1,0 +1,117 @@
+"""Entry point of ``prism``: parse, dispatch, and turn failures into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import prismcore
+from prismcore.cli import check, collect, doctor, export, info, replay
+from prismcore.cli.usage import UsageError
+from prismcore.errors import PrismError
+
+COMMANDS = (collect, info, check, replay, export, doctor)
+
+EXIT_OK = 0
+EXIT_USER_ERROR = 1
+EXIT_USAGE = 2
+EXIT_STUCK = 3  # deadlock, mismatch or divergence found
+EXIT_NO_MEMORY = 4
+
+EXIT_CODES = """\
+exit codes:
+  0  ok
+  1  user error: a file, a profile, a script or a rank that failed; also Ctrl-C
+  2  usage: this command line cannot be
+  3  deadlock or mismatch found
+  4  a rank does not fit into its device's memory
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with one-line usage errors and no abbreviated flags."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"prism: error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line. Importing what a command needs is left to its ``run``."""
+    parser = _Parser(
+        prog="prism",
+        description="Map a training job rank by rank without its GPUs, and replay it.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"prism {prismcore.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def split_program(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Arguments of prism, and the untouched ones after the first ``--`` (None: no ``--``)."""
+    if "--" not in argv:
+        return list(argv), None
+    at = list(argv).index("--")
+    return list(argv[:at]), list(argv[at + 1 :])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``prism`` with `argv` (default: of this process). Returns the exit code."""
+    ours, program = split_program(sys.argv[1:] if argv is None else argv)
+    parser = build_parser()
+    try:
+        args = parser.parse_args(ours)
+        if program is not None and not hasattr(args, "program"):
+            parser.error(f"found -- with arguments after it, but {args.command} runs no program")
+        if hasattr(args, "program"):
+            args.program = program or []
+    except SystemExit as leaving:  # --help, --version, usage
+        return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
+    return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except PrismError as error:
+        return _fail(str(error), error.exit_code)
+    except UsageError as error:
+        return _fail(f"{error} (see prism {args.command} --help)", EXIT_USAGE)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_USER_ERROR)
+    except BrokenPipeError:
+        # The reader (head, less) has gone: not worth a word, and nothing more may be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_USER_ERROR
+    except OSError as error:
+        if error.filename is None:
+            return _bug()
+        return _fail(f"{error.filename}: {error.strerror}", EXIT_USER_ERROR)
+    except Exception:
+        return _bug()
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"prism: error: {message}", file=sys.stderr)
+    return code
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    return _fail(
+        "the above is a bug in prismcore, not in your input; please report it with the command line",
+        EXIT_USER_ERROR,
+    )

@@ -1,0 +1,113 @@
+"""Values of the command line: rank lists, times, slow ranks.
+
+Each function is an argparse ``type``: it raises ``argparse.ArgumentTypeError`` with what was found
+and what is expected, which ends in exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+MAX_RANK = 2**24 - 1  # a typing error must not become a list of billions
+
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
+_SLOW_RANK = re.compile(r"(?P<rank>\d+):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SlowRankFlag:
+    """``--slow-rank R:FACTOR[@t0-t1]``: kernels of `rank` take `factor` times as long."""
+
+    rank: int
+    factor: float
+    from_ns: int | None = None
+    """Of the rank's device time; None: from the start."""
+    to_ns: int | None = None
+
+
+def rank_list(text: str) -> list[int]:
+    """``0,8,16-31`` as ascending ranks without duplicates."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(
+                f"found {part!r} in {text!r}, expected ranks and ranges such as 0,8,16-31"
+            )
+        first = int(match[1])
+        last = first if match[2] is None else int(match[2])
+        if last < first:
+            raise argparse.ArgumentTypeError(f"range {part.strip()} runs backwards, expected {last}-{first}")
+        if last > MAX_RANK:
+            raise argparse.ArgumentTypeError(f"rank {last} in {text!r} is above the largest, {MAX_RANK}")
+        ranks.update(range(first, last + 1))
+    return sorted(ranks)
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """The inverse of :func:`rank_list`: ``[0, 1, 2, 5]`` as ``0-2,5``."""
+    spans: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def time_ns(text: str) -> int:
+    """``1.5ms`` as integer nanoseconds; the unit (ns, us, ms, s) is required."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"found time {text!r}, expected a number and ns, us, ms or s: 1.5ms")
+    value = Decimal(match[1]) * _UNITS_NS[match[2]]
+    if value != value.to_integral_value():
+        raise argparse.ArgumentTypeError(f"time {text!r} is not a whole number of nanoseconds")
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"time {text!r} is longer than 292 years")
+    return int(value)
+
+
+def slow_rank(text: str) -> SlowRankFlag:
+    """``3:1.5`` or ``3:1.5@10ms-2s``."""
+    match = _SLOW_RANK.fullmatch(text.strip())
+    expected = "expected R:FACTOR[@t0-t1], for instance 3:1.5 or 3:1.5@10ms-2s"
+    if match is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}, {expected}")
+    try:
+        factor = float(match["factor"])
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"found factor {match['factor']!r} in {text!r}, {expected}"
+        ) from None
+    if not 0 < factor <= 1e6:  # also refuses nan
+        raise argparse.ArgumentTypeError(f"factor {match['factor']} in {text!r} is not in (0, 1e6]")
+    rank = int(match["rank"])
+    if rank > MAX_RANK:
+        raise argparse.ArgumentTypeError(f"rank {rank} in {text!r} is above the largest, {MAX_RANK}")
+    if match["start"] is None:
+        return SlowRankFlag(rank=rank, factor=factor)
+    start, end = time_ns(match["start"]), time_ns(match["end"])
+    if start >= end:
+        raise argparse.ArgumentTypeError(f"the span in {text!r} ends before it starts")
+    return SlowRankFlag(rank=rank, factor=factor, from_ns=start, to_ns=end)
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
+    return int(text)
+
+
+def natural_int(text: str) -> int:
+    """A whole number of at least 0."""
+    if not text.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 0")
+    return int(text)

@@ -1,0 +1,51 @@
+"""Numbers for people: times, bytes and shares, with the unit beside them."""
+
+from __future__ import annotations
+
+_TIMES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def format_ns(value: int | float) -> str:
+    """``1234567`` as ``1.235 ms``."""
+    for scale, unit in _TIMES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3f} {unit}"
+    return f"{value:.0f} ns"
+
+
+def format_bytes(value: int | float) -> str:
+    """``1536`` as ``1.50 KiB``."""
+    for scale, unit in _BYTES:
+        if abs(value) >= scale:
+            return f"{value / scale:.2f} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_share(value: float) -> str:
+    """``0.1234`` as ``12.34 %``; a share that is not zero never reads as zero."""
+    if 0 < abs(value) < 0.0001:
+        return "< 0.01 %"
+    return f"{100 * value:.2f} %"
+
+
+def format_count(value: int) -> str:
+    """``1234567`` as ``1,234,567``."""
+    return f"{value:,}"
+
+
+def format_field(name: str, value: object) -> str:
+    """A field by the unit in its name (``_ns``, ``_bytes``, ``_s``)."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, (int, float)):
+        if name.endswith("_ns"):
+            return format_ns(value)
+        if name.endswith("_bytes"):
+            return format_bytes(value)
+        if name.endswith("_s"):
+            return f"{value:.2f} s"
+        if isinstance(value, int):
+            return format_count(value)
+        return f"{value:.4g}"
+    return str(value)

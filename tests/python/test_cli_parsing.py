@@ -1,0 +1,60 @@
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismcore.cli import parsing
+
+
+@given(st.sets(st.integers(0, 5000), min_size=1))
+def test_rank_list_inverts_format(ranks):
+    assert parsing.rank_list(parsing.format_ranks(ranks)) == sorted(ranks)
+
+
+def test_rank_list_of_the_design():
+    assert parsing.rank_list("0,8,16-31") == [0, 8, *range(16, 32)]
+    assert parsing.format_ranks([0, 8, *range(16, 32)]) == "0,8,16-31"
+    assert parsing.rank_list("5,3,4-5") == [3, 4, 5]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "1.5", "0x3"])
+def test_bad_rank_lists_say_what_is_expected(text):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"expected|above the largest"):
+        parsing.rank_list(text)
+
+
+@given(st.integers(0, 2**62), st.sampled_from([("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9)]))
+def test_times_are_exact(value, unit):
+    name, scale = unit
+    if value * scale < 2**63:
+        assert parsing.time_ns(f"{value}{name}") == value * scale
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            parsing.time_ns(f"{value}{name}")
+
+
+def test_times_with_decimals():
+    assert parsing.time_ns("0.000001s") == 1000
+    assert parsing.time_ns("1.5us") == 1500
+
+
+@pytest.mark.parametrize("text", ["5", "1.5ns", "ms", "-1ms", "1e3ms", "1 m", "99999999999s", "nan s"])
+def test_bad_times_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        parsing.time_ns(text)
+
+
+def test_slow_rank_forms():
+    assert parsing.slow_rank("3:1.5") == parsing.SlowRankFlag(rank=3, factor=1.5)
+    assert parsing.slow_rank("3:2@10ms-1s") == parsing.SlowRankFlag(
+        rank=3, factor=2.0, from_ns=10_000_000, to_ns=1_000_000_000
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "3:", "3:0", "3:-1", "3:nan", "3:inf", "3:1@5", "3:1@2s-1s", "x:1", "1-2:2"]
+)
+def test_bad_slow_ranks_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        parsing.slow_rank(text)
