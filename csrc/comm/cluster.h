@@ -3,6 +3,7 @@
 // GB/s = 1e9 bytes a second, one direction.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -16,11 +17,22 @@ struct ChannelGraph {
   friend bool operator==(const ChannelGraph&, const ChannelGraph&) = default;
 };
 
+// How measured transfers differ from NCCL's own model; per protocol LL, LL128, Simple. Scales
+// durations, never the choice of algorithm. The defaults are NCCL's model as it is.
+struct Calibration {
+  std::array<double, 3> bandwidth_efficiency{1.0, 1.0, 1.0};  // share of the modelled bandwidth
+  std::array<double, 3> extra_latency_us{};
+  // A Simple ring fills and drains: its s steps take the time of s + this many.
+  double ring_fill_steps = 0.0;
+  friend bool operator==(const Calibration&, const Calibration&) = default;
+};
+
 struct ChannelGraphs {
   ChannelGraph ring;
   ChannelGraph tree;          // also PAT and CollNetChain
   ChannelGraph nvls;          // also NVLSTree and CollNetDirect; a channel is a head
   bool same_channels = true;  // every channel visits the ranks of a node in the same order
+  Calibration calibration;
   friend bool operator==(const ChannelGraphs&, const ChannelGraphs&) = default;
 };
 
@@ -57,8 +69,6 @@ struct ClusterProfile {
   std::int32_t p2p_channels_per_peer_multi_node = 2;
   std::int64_t eager_bytes = 1 << 20;  // a send of at most this many bytes does not wait
 
-  // Share of the modelled bandwidth that transfers reach; scales durations, not NCCL's choice.
-  double bandwidth_efficiency = 1.0;
   double overlap_slowdown = 1.0;  // kernel time under overlapping communication; 1.0: not modelled
 };
 

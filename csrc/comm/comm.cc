@@ -50,6 +50,29 @@ void check(OpKind kind, std::int64_t bytes, const CommShape& shape) {
   }
 }
 
+bool is_grouped(OpKind kind) noexcept {
+  return kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter;
+}
+
+template <class Visit>
+void each_candidate(OpKind kind, DataType dtype, Reduction reduction, const CommShape& shape,
+                    const ClusterProfile& cluster, const Visit& visit) {
+  for (const Algorithm algorithm : algorithms) {
+    for (const Protocol protocol : protocols) {
+      const CommFigures figures =
+          comm_figures(kind, algorithm, protocol, dtype, reduction, shape, cluster);
+      if (figures.available()) visit(algorithm, protocol, figures);
+    }
+  }
+}
+
+CommCost priced(const CommFigures& figures, OpKind kind, Algorithm algorithm, Protocol protocol,
+                std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster) {
+  const double us = duration_us(figures, kind, algorithm, protocol, bytes, shape, cluster);
+  return {algorithm, protocol, channels_used(algorithm, protocol, bytes, shape, cluster),
+          nanoseconds(us)};
+}
+
 }  // namespace
 
 CommShape shape_of(std::span<const std::uint32_t> members, const ClusterProfile& cluster) {
@@ -79,33 +102,41 @@ CommCost collective_cost(OpKind kind, std::int64_t bytes, DataType dtype, Reduct
                          const CommShape& shape, const ClusterProfile& cluster) {
   check(kind, bytes, shape);
   if (shape.ranks == 1) return {Algorithm::ring, Protocol::simple, 1, 0};
-  if (kind == OpKind::all_to_all || kind == OpKind::gather || kind == OpKind::scatter) {
-    return grouped_cost(kind, bytes, shape, cluster);
-  }
+  if (is_grouped(kind)) return grouped_cost(kind, bytes, shape, cluster);
   CommCost best;
   CommFigures best_figures;
   double best_us = 0.0;
-  for (const Algorithm algorithm : algorithms) {
-    for (const Protocol protocol : protocols) {
-      const CommFigures figures =
-          comm_figures(kind, algorithm, protocol, dtype, reduction, shape, cluster);
-      if (!figures.available()) continue;
-      const double us = choice_time_us(figures, kind, algorithm, protocol, bytes, shape, cluster) *
-                        choice_penalty(kind, algorithm, dtype, shape);
-      if (best_figures.available() && us >= best_us) continue;
-      best = {algorithm, protocol, 1, 0};
-      best_figures = figures;
-      best_us = us;
-    }
-  }
+  each_candidate(kind, dtype, reduction, shape, cluster,
+                 [&](Algorithm algorithm, Protocol protocol, const CommFigures& figures) {
+                   const double us =
+                       choice_time_us(figures, kind, algorithm, protocol, bytes, shape, cluster) *
+                       choice_penalty(kind, algorithm, dtype, shape);
+                   if (best_figures.available() && us >= best_us) return;
+                   best = {algorithm, protocol, 1, 0};
+                   best_figures = figures;
+                   best_us = us;
+                 });
   if (!best_figures.available()) {
     throw ProfileError("cluster profile " + cluster.name +
                        ": ring bandwidth: found 0, expected more");
   }
-  best.channels = channels_used(best.algorithm, best.protocol, bytes, shape, cluster);
-  best.duration_ns = nanoseconds(
-      duration_us(best_figures, kind, best.algorithm, best.protocol, bytes, shape, cluster));
-  return best;
+  return priced(best_figures, kind, best.algorithm, best.protocol, bytes, shape, cluster);
+}
+
+std::vector<CommCost> collective_candidates(OpKind kind, std::int64_t bytes, DataType dtype,
+                                            Reduction reduction, const CommShape& shape,
+                                            const ClusterProfile& cluster) {
+  check(kind, bytes, shape);
+  std::vector<CommCost> out;
+  if (shape.ranks == 1 || is_grouped(kind)) {
+    out.push_back(collective_cost(kind, bytes, dtype, reduction, shape, cluster));
+    return out;
+  }
+  each_candidate(kind, dtype, reduction, shape, cluster,
+                 [&](Algorithm algorithm, Protocol protocol, const CommFigures& figures) {
+                   out.push_back(priced(figures, kind, algorithm, protocol, bytes, shape, cluster));
+                 });
+  return out;
 }
 
 std::string_view name(Algorithm algorithm) noexcept {

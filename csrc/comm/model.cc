@@ -230,10 +230,15 @@ double latency(OpKind kind, Algorithm algorithm, Protocol protocol, const CommSh
 
 double time_us(const CommFigures& figures, OpKind kind, Algorithm algorithm, Protocol protocol,
                std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster,
-               double efficiency) {
-  double rate = 1000.0 * figures.gbps * efficiency;  // bytes a us
+               const Calibration& calibration) {
+  const auto p = static_cast<std::size_t>(protocol);
+  double rate = 1000.0 * figures.gbps * calibration.bandwidth_efficiency[p];  // bytes a us
+  if (algorithm == Algorithm::ring && protocol == Protocol::simple) {
+    const double count = steps(kind, shape.ranks);
+    rate *= count / (count + calibration.ring_fill_steps);
+  }
   double start = figures.latency_us;
-  const auto& correction = tuning::tree_correction[static_cast<std::size_t>(protocol)];
+  const auto& correction = tuning::tree_correction[p];
   if (kind == OpKind::all_reduce && bytes >= 64) {
     const auto size = static_cast<std::size_t>(log2_floor(static_cast<std::uint64_t>(bytes) / 64));
     const bool corrected_nvls = algorithm == Algorithm::nvls_tree && size < 24 &&
@@ -249,7 +254,7 @@ double time_us(const CommFigures& figures, OpKind kind, Algorithm algorithm, Pro
       start *= cluster.compute_capability < 80 ? 1.9 : 1.4;
     }
   }
-  return start + static_cast<double>(bytes) / rate;
+  return start + calibration.extra_latency_us[p] + static_cast<double>(bytes) / rate;
 }
 
 }  // namespace
@@ -275,13 +280,13 @@ CommFigures comm_figures(OpKind kind, Algorithm algorithm, Protocol protocol, Da
 double choice_time_us(const CommFigures& figures, OpKind kind, Algorithm algorithm,
                       Protocol protocol, std::int64_t bytes, const CommShape& shape,
                       const ClusterProfile& cluster) {
-  return time_us(figures, kind, algorithm, protocol, bytes, shape, cluster, 1.0);
+  return time_us(figures, kind, algorithm, protocol, bytes, shape, cluster, Calibration{});
 }
 
 double duration_us(const CommFigures& figures, OpKind kind, Algorithm algorithm, Protocol protocol,
                    std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster) {
   return time_us(figures, kind, algorithm, protocol, bytes, shape, cluster,
-                 cluster.bandwidth_efficiency);
+                 (shape.nodes == 1 ? cluster.one_node : cluster.multi_node).calibration);
 }
 
 std::int64_t nanoseconds(double us) noexcept {

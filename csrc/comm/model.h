@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "comm/comm.h"
 
@@ -24,9 +25,14 @@ CommFigures comm_figures(OpKind kind, Algorithm algorithm, Protocol protocol, Da
 double choice_time_us(const CommFigures& figures, OpKind kind, Algorithm algorithm,
                       Protocol protocol, std::int64_t bytes, const CommShape& shape,
                       const ClusterProfile& cluster);
-// The same with the profile's bandwidth_efficiency: the duration, us.
+// The same with the profile's calibration: the duration, us.
 double duration_us(const CommFigures& figures, OpKind kind, Algorithm algorithm, Protocol protocol,
                    std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster);
+
+// Every algorithm and protocol that could do it, with its duration; in the order of the enums.
+std::vector<CommCost> collective_candidates(OpKind kind, std::int64_t bytes, DataType dtype,
+                                            Reduction reduction, const CommShape& shape,
+                                            const ClusterProfile& cluster);
 
 // One step of send/recv: start-up and hop in us; the wire carries twice the bytes under LL.
 double p2p_latency_us(Protocol protocol, bool same_node, const ClusterProfile& cluster) noexcept;

@@ -1,6 +1,7 @@
 // Send/recv and what NCCL builds from it. NCCL has no cost model for these; ours takes its
 // constants for one step of a ring, its rules for channels and protocols, and the profile's links.
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "base/error.h"
@@ -30,7 +31,9 @@ double transfer_us(double bytes, Protocol protocol, bool same_node,
                    const ClusterProfile& cluster) noexcept {
   const double wire = protocol == Protocol::ll ? 2.0 : 1.0;
   const double gbps = same_node ? cluster.nvlink_gbps : cluster.nic_gbps;
-  return bytes * wire / (1000.0 * gbps * cluster.bandwidth_efficiency);
+  const Calibration& calibration = (same_node ? cluster.one_node : cluster.multi_node).calibration;
+  const double efficiency = calibration.bandwidth_efficiency[static_cast<std::size_t>(protocol)];
+  return bytes * wire / (1000.0 * gbps * efficiency);
 }
 
 // Start-up is paid once; each further step on the critical path is one hop.
