@@ -89,10 +89,13 @@ class Graph {
   std::string_view kernel_name(std::uint32_t id) const;
   const KernelShape& kernel_shape(std::uint32_t id) const;
 
+  std::size_t num_strings() const noexcept;
   std::string_view string(std::uint32_t id) const;  // id 0 is ""
 
+  struct Impl;  // csrc/graph/image.h
+
  private:
-  struct Impl;
+  friend struct GraphAccess;
   explicit Graph(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };

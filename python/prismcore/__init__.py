@@ -2,4 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph, GraphBuilder
+
+__all__ = ["Graph", "GraphBuilder"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: `import prismcore` alone costs a trainer nothing.
+    if name in __all__:
+        from prismcore import graph
+
+        return getattr(graph, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,1 +1,40 @@
+"""Execution graphs: read them, build them."""
 
+from __future__ import annotations
+
+from prismcore.graph.builder import GraphBuilder
+from prismcore.graph.graph import Communicator, Gemm, Graph, Kernel, MemoryPeaks, Rank, RankOrigin
+from prismcore.graph.op import (
+    BINDING_DTYPE,
+    OP_DTYPE,
+    CopyDirection,
+    DataType,
+    MarkKind,
+    OpFlag,
+    OpKind,
+    Provenance,
+    Reduction,
+)
+from prismcore.graph.rank_builder import Event, RankBuilder
+
+__all__ = [
+    "BINDING_DTYPE",
+    "OP_DTYPE",
+    "Communicator",
+    "CopyDirection",
+    "DataType",
+    "Event",
+    "Gemm",
+    "Graph",
+    "GraphBuilder",
+    "Kernel",
+    "MarkKind",
+    "MemoryPeaks",
+    "OpFlag",
+    "OpKind",
+    "Provenance",
+    "Rank",
+    "RankBuilder",
+    "RankOrigin",
+    "Reduction",
+]

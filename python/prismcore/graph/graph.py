@@ -1,0 +1,261 @@
+"""The execution graph of a job, as Python sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prismcore import _core
+from prismcore.errors import GraphFormatError
+from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, DataType, OpArray
+
+__all__ = ["Communicator", "Gemm", "Graph", "Kernel", "MemoryPeaks", "Rank", "RankOrigin"]
+
+
+class RankOrigin(IntEnum):
+    """Whether a rank ran, ran to confirm its class, or took the program of its class."""
+
+    RAN = 0
+    CHECKED = 1
+    INFERRED = 2
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class MemoryPeaks:
+    """Largest sizes over the recording, in bytes; ``device`` is reserved + context + communicators."""
+
+    requested_bytes: int = 0
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    device_bytes: int = 0
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Gemm:
+    """Dimensions of a matrix product: ``batch`` times [m, k] x [k, n]."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Kernel:
+    """What a kernel is, apart from when it runs; ``dtype`` is the operand type of a GEMM."""
+
+    name: str
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+    dtype: DataType = DataType.NONE
+    transposes: int = 0
+    gemm: Gemm | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Communicator:
+    """An ordered set of ranks; ``members`` is an array of shape [size]."""
+
+    id: int
+    name: str
+    members: npt.NDArray[np.uint32] = field(compare=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Rank:
+    """One rank of a graph: ranks with one ``program`` are one class.
+
+    ``bindings`` is an array of ``BINDING_DTYPE``, shape [communicator slots].
+    """
+
+    rank: int
+    program: int
+    origin: RankOrigin
+    peaks: MemoryPeaks
+    bindings: npt.NDArray[Any] = field(compare=False)
+
+
+class Graph:
+    """Every rank's ops, read-only: blocks stored once, programs as lists of blocks.
+
+    Made by :meth:`open`, :meth:`from_bytes` or :meth:`GraphBuilder.finish`. Arrays point into the
+    graph's memory and keep it alive. May lack ranks: :attr:`ranks` says which it holds.
+    """
+
+    __slots__ = ("core",)
+
+    def __init__(self, core: _core.Graph) -> None:
+        #: The C++ graph, for calls into ``prismcore._core``.
+        self.core = core
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> Graph:
+        """Maps a ``.prism`` file. Raises GraphFormatError if damaged, GraphError if unreadable."""
+        return Graph(_core.Graph.open(os.fsencode(path)))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Graph:
+        """A graph from the bytes of a ``.prism`` file. Raises GraphFormatError if damaged."""
+        return Graph(_core.Graph.from_bytes(data))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file whole or not at all. Raises GraphError if it cannot be written."""
+        self.core.save(os.fsencode(path))
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the ``.prism`` file."""
+        return self.core.to_bytes()
+
+    @property
+    def world_size(self) -> int:
+        return self.core.world_size
+
+    @property
+    def iterations(self) -> int:
+        """Iteration marks of the rank that has most of them."""
+        return self.core.iterations
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was noted of the job: device, cluster, command, version, ..."""
+        try:
+            value = json.loads(self.core.metadata)
+        except ValueError as error:
+            raise GraphFormatError(f"metadata: expected JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise GraphFormatError(f"metadata: {type(value).__name__} found, expected a JSON object")
+        return value
+
+    @property
+    def ranks(self) -> npt.NDArray[np.uint32]:
+        """The ranks the graph holds, rising; shape [ranks]."""
+        return self.core.ranks()
+
+    def has_rank(self, rank: int) -> bool:
+        return self.core.has_rank(rank)
+
+    def rank(self, rank: int) -> Rank:
+        """Program, origin, memory peaks and communicators of a rank. Raises GraphError if absent."""
+        program, origin, peaks = self.core.rank(rank)
+        requested, allocated, reserved, device = peaks
+        return Rank(
+            rank=rank,
+            program=program,
+            origin=RankOrigin(origin),
+            peaks=MemoryPeaks(
+                requested_bytes=requested,
+                allocated_bytes=allocated,
+                reserved_bytes=reserved,
+                device_bytes=device,
+            ),
+            bindings=self.core.bindings(rank).view(BINDING_DTYPE),
+        )
+
+    @property
+    def num_blocks(self) -> int:
+        return self.core.num_blocks
+
+    @property
+    def num_ops(self) -> int:
+        """Ops stored; :meth:`ops` of a rank has more where blocks repeat."""
+        return self.core.num_ops
+
+    @property
+    def num_programs(self) -> int:
+        return self.core.num_programs
+
+    @property
+    def num_communicators(self) -> int:
+        return self.core.num_communicators
+
+    @property
+    def num_kernels(self) -> int:
+        return self.core.num_kernels
+
+    @property
+    def file_bytes(self) -> int:
+        return self.core.file_bytes
+
+    @property
+    def block_offsets(self) -> npt.NDArray[np.uint64]:
+        """Where each block begins among the stored ops; shape [blocks + 1]."""
+        return self.core.block_offsets()
+
+    def program_blocks(self, program: int) -> npt.NDArray[np.uint32]:
+        """Block ids of a program in order; shape [blocks of the program]."""
+        return self.core.program_blocks(program)
+
+    def program_call_sites(self, program: int) -> list[str]:
+        """The call site of each block's closing op, ``""`` where not known."""
+        names: dict[int, str] = {}
+        ids = self.core.program_call_sites(program).tolist()
+        return [names.setdefault(i, "") if i == 0 else self._string(names, i) for i in ids]
+
+    def _string(self, known: dict[int, str], i: int) -> str:
+        if i not in known:
+            known[i] = self.core.string(i)
+        return known[i]
+
+    def block(self, block: int) -> OpArray:
+        """The ops of a block: an array of ``OP_DTYPE``."""
+        return self.blocks([block])
+
+    def blocks(self, blocks: Sequence[int] | npt.NDArray[np.uint32]) -> OpArray:
+        """The ops of several blocks, one after the other: an array of ``OP_DTYPE``."""
+        ids = np.ascontiguousarray(blocks, dtype=np.uint32)
+        return self.core.read_blocks(ids).view(OP_DTYPE)
+
+    def ops(self, rank: int) -> OpArray:
+        """All ops of a rank, blocks expanded: an array of ``OP_DTYPE``."""
+        return self.blocks(self.program_blocks(self.rank(rank).program))
+
+    def communicator(self, id: int) -> Communicator:
+        """Raises GraphError if there is none of that id."""
+        return Communicator(
+            id=id, name=self.core.communicator_name(id), members=self.core.communicator_members(id)
+        )
+
+    def kernel(self, id: int) -> Kernel:
+        """Raises GraphError if there is none of that id."""
+        grid, block, shared_bytes, dtype, transposes, (m, n, k, batch) = self.core.kernel_shape(id)
+        return Kernel(
+            name=self.core.kernel_name(id),
+            grid=_triple(grid),
+            block=_triple(block),
+            shared_bytes=shared_bytes,
+            dtype=DataType(dtype),
+            transposes=transposes,
+            gemm=Gemm(m=m, n=n, k=k, batch=batch) if m else None,
+        )
+
+    def string(self, id: int) -> str:
+        """A string of the graph (labels of marks, call sites); id 0 is ``""``."""
+        return self.core.string(id)
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph(world_size={self.world_size}, ranks={len(self.ranks)}, programs={self.num_programs}, "
+            f"blocks={self.num_blocks}, ops={self.num_ops}, iterations={self.iterations})"
+        )
+
+
+def _triple(values: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = values
+    return x, y, z
+
+
+def dump_metadata(metadata: Mapping[str, Any] | None) -> str:
+    """Metadata as the file holds it: the same dictionary gives the same bytes."""
+    return json.dumps(dict(metadata or {}), sort_keys=True, separators=(",", ":"))

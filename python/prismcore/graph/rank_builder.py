@@ -1,0 +1,520 @@
+"""Writes the program of one rank by hand, in the words of a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prismcore.errors import GraphError
+from prismcore.graph.graph import Gemm, Kernel, MemoryPeaks
+from prismcore.graph.op import (
+    OP_DTYPE,
+    CopyDirection,
+    DataType,
+    MarkKind,
+    OpArray,
+    OpFlag,
+    OpKind,
+    Provenance,
+    Reduction,
+)
+
+if TYPE_CHECKING:
+    from prismcore.graph.builder import GraphBuilder
+
+__all__ = ["Event", "RankBuilder"]
+
+# One op as a plain tuple, in the order of OP_DTYPE.
+_Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+_FLAGS = 1
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Event:
+    """A point on a stream: the ``number``-th record there, from 1."""
+
+    rank: int
+    stream: int
+    number: int
+
+
+class RankBuilder:
+    """The ops of one rank, in order; from :meth:`GraphBuilder.rank`.
+
+    Times are integer nanoseconds, sizes bytes. ``host_ns`` is host time spent before the op takes
+    effect. ``stream`` is a small number, 0 the default stream. Roots and peers are ranks of the
+    world. Communicators are ids that :meth:`GraphBuilder.communicator` gave; the rank must be a
+    member. Raises GraphError otherwise.
+    """
+
+    def __init__(self, builder: GraphBuilder, rank: int) -> None:
+        self._builder = builder
+        self.rank = rank
+        self.peaks = MemoryPeaks()
+        self._ops: list[_Fields] = []
+        self._call_sites: list[int] = []
+        self._slots: dict[int, int] = {}
+        self._records: dict[int, int] = {}
+        self._group_from: int | None = None
+        self._group_site = 0
+
+    # Device and host work.
+
+    def kernel(
+        self,
+        name: str,
+        *,
+        duration_ns: int,
+        stream: int = 0,
+        host_ns: int = 0,
+        grid: tuple[int, int, int] = (1, 1, 1),
+        block: tuple[int, int, int] = (1, 1, 1),
+        gemm: Gemm | None = None,
+        dtype: DataType = DataType.NONE,
+        provenance: Provenance = Provenance.MODEL,
+    ) -> None:
+        """A kernel of a name, launch shape and, for a matrix product, dimensions."""
+        id = self._builder.kernel(Kernel(name=name, grid=grid, block=block, gemm=gemm, dtype=dtype))
+        self._add(
+            OpKind.KERNEL, flags=provenance, ref=id, stream=stream, host_ns=host_ns, duration_ns=duration_ns
+        )
+
+    def copy(
+        self,
+        *,
+        bytes: int,
+        duration_ns: int,
+        direction: CopyDirection = CopyDirection.DEVICE_TO_DEVICE,
+        stream: int = 0,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+    ) -> None:
+        """A memory copy; with ``blocking`` the host waits for it."""
+        self._add(
+            OpKind.COPY,
+            flags=_flags(provenance, blocking),
+            detail=direction,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+        )
+
+    def fill(
+        self,
+        *,
+        bytes: int,
+        duration_ns: int,
+        stream: int = 0,
+        host_ns: int = 0,
+        provenance: Provenance = Provenance.MODEL,
+    ) -> None:
+        """A memory set."""
+        self._add(
+            OpKind.SET,
+            flags=provenance,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+        )
+
+    def host_gap(self, duration_ns: int) -> None:
+        """The host is busy elsewhere."""
+        self._add(OpKind.HOST_GAP, duration_ns=duration_ns)
+
+    def host_callback(self, duration_ns: int, *, stream: int = 0, host_ns: int = 0) -> None:
+        """A host function in stream order: later work on the stream waits for it."""
+        self._add(OpKind.HOST_CALLBACK, stream=stream, host_ns=host_ns, duration_ns=duration_ns)
+
+    # Order between streams and host.
+
+    def record(self, *, stream: int = 0, host_ns: int = 0) -> Event:
+        """Records an event on a stream."""
+        self._add(OpKind.EVENT_RECORD, stream=stream, host_ns=host_ns)
+        self._records[stream] = self._records.get(stream, 0) + 1
+        return Event(rank=self.rank, stream=stream, number=self._records[stream])
+
+    def wait(self, event: Event, *, stream: int = 0, host_ns: int = 0) -> None:
+        """Later work on ``stream`` waits for the event."""
+        self._event_op(OpKind.EVENT_WAIT, event, stream=stream, host_ns=host_ns)
+
+    def sync(self, event: Event | None = None, *, stream: int | None = None, host_ns: int = 0) -> None:
+        """The host waits for an event, for a stream, or (neither given) for the device."""
+        if event is not None and stream is not None:
+            raise GraphError(f"rank {self.rank}: sync takes an event or a stream, not both")
+        if event is not None:
+            self._event_op(OpKind.EVENT_SYNC, event, host_ns=host_ns)
+        elif stream is not None:
+            self._add(OpKind.STREAM_SYNC, stream=stream, host_ns=host_ns)
+        else:
+            self._add(OpKind.DEVICE_SYNC, host_ns=host_ns)
+
+    # Memory and marks.
+
+    def allocate(self, bytes: int, *, host_ns: int = 0) -> None:
+        """The framework's allocator hands out a block."""
+        self._add(OpKind.ALLOCATE, host_ns=host_ns, bytes=bytes)
+
+    def free(self, bytes: int, *, host_ns: int = 0) -> None:
+        """The framework's allocator takes a block back."""
+        self._add(OpKind.FREE, host_ns=host_ns, bytes=bytes)
+
+    def reserve(self, bytes: int, *, host_ns: int = 0) -> None:
+        """The framework's allocator grows by a device segment."""
+        self._add(OpKind.RESERVE, host_ns=host_ns, bytes=bytes)
+
+    def release(self, bytes: int, *, host_ns: int = 0) -> None:
+        """The framework's allocator gives a device segment back."""
+        self._add(OpKind.RELEASE, host_ns=host_ns, bytes=bytes)
+
+    def mark_iteration(self, label: str = "") -> None:
+        """An iteration ends here."""
+        self._mark(MarkKind.ITERATION, label)
+
+    def mark_micro_batch(self, label: str = "") -> None:
+        """A micro-batch begins here."""
+        self._mark(MarkKind.MICRO_BATCH, label)
+
+    def mark_phase(self, label: str) -> None:
+        """A phase begins here."""
+        self._mark(MarkKind.PHASE, label)
+
+    # Communication. ``bytes`` is the larger of this rank's send and receive buffer.
+
+    def all_reduce(
+        self,
+        communicator: int,
+        *,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        reduction: Reduction = Reduction.SUM,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """Every member ends with the reduction of all members' buffers."""
+        self._communicate(
+            OpKind.ALL_REDUCE,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            detail=reduction,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def reduce_scatter(
+        self,
+        communicator: int,
+        *,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        reduction: Reduction = Reduction.SUM,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """Each member ends with its share of the reduction."""
+        self._communicate(
+            OpKind.REDUCE_SCATTER,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            detail=reduction,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def all_gather(
+        self,
+        communicator: int,
+        *,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """Every member ends with the shares of all."""
+        self._communicate(
+            OpKind.ALL_GATHER,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def all_to_all(
+        self,
+        communicator: int,
+        *,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """Every member sends a share to every other."""
+        self._communicate(
+            OpKind.ALL_TO_ALL,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def rooted(
+        self,
+        kind: OpKind,
+        communicator: int,
+        *,
+        root: int,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        reduction: Reduction = Reduction.SUM,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """``broadcast``, ``reduce``, ``gather`` or ``scatter``, by kind; ``root`` is a rank."""
+        if kind not in (OpKind.BROADCAST, OpKind.REDUCE, OpKind.GATHER, OpKind.SCATTER):
+            raise GraphError(f"rank {self.rank}: {kind.name.lower()} found, expected a kind with a root")
+        self._communicate(
+            kind,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            detail=reduction if kind is OpKind.REDUCE else 0,
+            peer=self._builder.position(communicator, root),
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def broadcast(self, communicator: int, *, root: int, bytes: int, duration_ns: int = 0) -> None:
+        """Every member ends with the root's buffer; :meth:`rooted` takes more."""
+        self.rooted(OpKind.BROADCAST, communicator, root=root, bytes=bytes, duration_ns=duration_ns)
+
+    def send(
+        self,
+        communicator: int,
+        *,
+        to: int,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        tag: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """A message to a rank of the communicator."""
+        self._communicate(
+            OpKind.SEND,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            peer=self._relative(communicator, to),
+            tag=tag,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    def recv(
+        self,
+        communicator: int,
+        *,
+        source: int,
+        bytes: int,
+        duration_ns: int = 0,
+        stream: int = 0,
+        tag: int = 0,
+        dtype: DataType = DataType.FLOAT32,
+        host_ns: int = 0,
+        blocking: bool = False,
+        provenance: Provenance = Provenance.MODEL,
+        call_site: str = "",
+    ) -> None:
+        """A message from a rank of the communicator."""
+        self._communicate(
+            OpKind.RECV,
+            communicator,
+            flags=_flags(provenance, blocking),
+            dtype=dtype,
+            peer=self._relative(communicator, source),
+            tag=tag,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+            call_site=call_site,
+        )
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """The communication inside is one launch, as between ncclGroupStart and ncclGroupEnd."""
+        if self._group_from is not None:  # as in NCCL, the outermost group counts
+            yield
+            return
+        self._group_from = len(self._ops)
+        self._group_site = 0
+        try:
+            yield
+        finally:
+            parts = range(self._group_from, len(self._ops))
+            self._group_from = None
+            if parts:
+                for i in parts[:-1]:
+                    fields = list(self._ops[i])
+                    fields[_FLAGS] |= OpFlag.GROUP_CONTINUES
+                    self._ops[i] = tuple(fields)  # type: ignore[assignment]
+                self._call_sites.append(self._group_site)
+
+    # The rest of the builder's side.
+
+    def ops(self) -> OpArray:
+        """The ops so far: an array of ``OP_DTYPE``."""
+        return np.array(self._ops, dtype=OP_DTYPE)
+
+    def commit(self) -> None:
+        """Gives the rank's ops to the builder; :meth:`GraphBuilder.finish` calls it."""
+        if self._group_from is not None:
+            raise GraphError(f"rank {self.rank}: a group is still open")
+        bindings = [(c, self._builder.position(c, self.rank)) for c in self._slots]
+        self._builder.set_rank(self.rank, self.ops(), bindings, call_sites=self._call_sites, peaks=self.peaks)
+
+    def _add(
+        self,
+        kind: OpKind,
+        *,
+        flags: int = 0,
+        dtype: int = DataType.NONE,
+        detail: int = 0,
+        ref: int = 0,
+        stream: int = 0,
+        event_stream: int = 0,
+        peer: int = 0,
+        host_ns: int = 0,
+        tag: int = 0,
+        duration_ns: int = 0,
+        bytes: int = 0,
+    ) -> None:
+        if self._group_from is not None and not kind.is_communication:
+            raise GraphError(f"rank {self.rank}: {kind.name.lower()} in a group of communication")
+        self._ops.append(
+            (
+                kind,
+                flags,
+                dtype,
+                detail,
+                ref,
+                stream,
+                event_stream,
+                peer,
+                host_ns,
+                tag,
+                duration_ns,
+                bytes,
+            )
+        )
+
+    def _communicate(
+        self,
+        kind: OpKind,
+        communicator: int,
+        *,
+        flags: int,
+        dtype: int,
+        stream: int,
+        host_ns: int,
+        duration_ns: int,
+        bytes: int,
+        call_site: str,
+        detail: int = 0,
+        peer: int = 0,
+        tag: int = 0,
+    ) -> None:
+        self._builder.position(communicator, self.rank)
+        self._add(
+            kind,
+            flags=flags,
+            dtype=dtype,
+            detail=detail,
+            ref=self._slots.setdefault(communicator, len(self._slots)),
+            stream=stream,
+            peer=peer,
+            tag=tag,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
+            bytes=bytes,
+        )
+        site = self._builder.string(call_site) if call_site else 0
+        if self._group_from is None:
+            self._call_sites.append(site)
+        else:
+            self._group_site = site or self._group_site
+
+    def _event_op(self, kind: OpKind, event: Event, *, stream: int = 0, host_ns: int = 0) -> None:
+        if event.rank != self.rank:
+            raise GraphError(f"rank {self.rank}: event of rank {event.rank} found, expected an own event")
+        self._add(
+            kind,
+            stream=stream,
+            event_stream=event.stream,
+            peer=self._records[event.stream] - event.number + 1,
+            host_ns=host_ns,
+        )
+
+    def _relative(self, communicator: int, other: int) -> int:
+        position = self._builder.position
+        size = len(self._builder.members(communicator))
+        return (position(communicator, other) - position(communicator, self.rank)) % size
+
+    def _mark(self, kind: MarkKind, label: str) -> None:
+        self._add(OpKind.MARK, detail=kind, ref=self._builder.string(label))
+
+
+def _flags(provenance: Provenance, blocking: bool) -> int:
+    return provenance | (OpFlag.BLOCKING if blocking else 0)
