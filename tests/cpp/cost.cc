@@ -1,0 +1,146 @@
+#include "cost/cost.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+
+using namespace prism;
+
+namespace {
+
+// Round figures: 100 SMs, 1 GB/ms, 100 TFLOP/s, so that times can be worked out by hand.
+DeviceProfile round_profile() {
+  DeviceProfile profile;
+  profile.name = "round";
+  profile.sms = 100;
+  profile.fp32_flops = 10e12;
+  profile.tf32_flops = 50e12;
+  profile.fp16_flops = profile.bf16_flops = 100e12;
+  profile.fp64_flops = 5e12;
+  profile.memory_bandwidth = 1e12;
+  profile.pcie_bandwidth = 50e9;
+  profile.kernel_floor_ns = 1000;
+  profile.efficiency.fill(1.0);
+  return profile;
+}
+
+KernelShape launch(std::uint32_t grid, std::uint32_t block) {
+  return {.grid = {grid, 1, 1}, .block = {block, 1, 1}, .gemm = {}};
+}
+
+KernelShape gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1) {
+  return {.dtype = DataType::bfloat16, .gemm = {m, n, k, batch}};
+}
+
+constexpr std::string_view add_bf16 =
+    "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, "
+    "std::array<char*, 3ul>, false>(int, at::native::CUDAFunctor_add<c10::BFloat16>, "
+    "std::array<char*, 3ul>)";
+
+}  // namespace
+
+TEST_CASE("an elementwise kernel takes floor plus bytes over bandwidth") {
+  const DeviceProfile profile = round_profile();
+  // 1,000 blocks of 128 threads of 8 elements, three tensors of 2 bytes: 6,144,000 bytes at 1 B/ps.
+  const KernelCost cost = kernel_cost(add_bf16, launch(1000, 128), profile);
+  CHECK(cost.duration_ns == 1000 + 6144);
+  CHECK(cost.provenance == Provenance::model);
+  CHECK(cost.family == KernelFamily::elementwise);
+  CHECK_FALSE(cost.assumed);
+
+  DeviceProfile half = profile;
+  half.efficiency[static_cast<std::size_t>(KernelFamily::elementwise)] = 0.5;
+  CHECK(kernel_cost(add_bf16, launch(1000, 128), half).duration_ns == 1000 + 2 * 6144);
+}
+
+TEST_CASE("a product that fills the waves takes its operations at the peak") {
+  const DeviceProfile profile = round_profile();
+  // 10 x 10 tiles of 256 x 128 on 100 SMs: one full wave. 2 m n k / peak = 1,342,177,280,000 /
+  // 1e14.
+  const KernelCost cost = kernel_cost("gemm", gemm(2560, 1280, 2048), profile);
+  CHECK(cost.duration_ns == 1000 + 134218);
+  CHECK(cost.family == KernelFamily::gemm);
+  CHECK(cost.provenance == Provenance::model);
+  // One column of tiles more needs a second wave, of tiles of the best size.
+  CHECK(kernel_cost("gemm", gemm(2560, 1281, 2048), profile).duration_ns > 1000 + 134218);
+}
+
+TEST_CASE("a thin product takes its bytes") {
+  const DeviceProfile profile = round_profile();
+  // m k + k n + m n of 2 bytes: (8192 * 8192 + 2 * 8192) * 2.
+  CHECK(kernel_cost("gemm", gemm(8192, 1, 8192), profile).duration_ns >= 1000 + 134250);
+  CHECK(kernel_cost("gemm", gemm(4096, 4096, 1), profile).duration_ns == 1000 + 33571);
+}
+
+TEST_CASE("tf32 products run at that rate where the name says so") {
+  const DeviceProfile profile = round_profile();
+  KernelShape shape = gemm(2560, 1280, 2048);
+  shape.dtype = DataType::float32;
+  CHECK(kernel_cost("gemm", shape, profile).duration_ns == 1000 + 1342177);
+  CHECK(kernel_cost("gemm_tf32", shape, profile).duration_ns == 1000 + 268435);
+}
+
+TEST_CASE("a row of the table wins over the model") {
+  DeviceProfile profile = round_profile();
+  profile.table.push_back({"gemm", gemm(128, 128, 128), 77});
+  profile.table.push_back({std::string(add_bf16), launch(1000, 128), 55});
+  const KernelCost table = kernel_cost("gemm", gemm(128, 128, 128), profile);
+  CHECK(table.duration_ns == 77);
+  CHECK(table.provenance == Provenance::table);
+  CHECK(table.family == KernelFamily::gemm);
+  CHECK(kernel_cost("gemm", gemm(128, 128, 129), profile).provenance == Provenance::model);
+  CHECK(kernel_cost("gemm_batched", gemm(128, 128, 128), profile).provenance == Provenance::model);
+  const KernelCost add = kernel_cost(add_bf16, launch(1000, 128), profile);
+  CHECK(add.duration_ns == 55);
+  CHECK(add.family == KernelFamily::elementwise);
+  CHECK(kernel_cost(add_bf16, launch(1001, 128), profile).provenance == Provenance::model);
+}
+
+TEST_CASE("what no rule knows stays unknown and takes the floor") {
+  const DeviceProfile profile = round_profile();
+  for (const std::string_view text : {"", "triton_poi_fused_add_0", "_ZN3foo3barEv", "_Z", "_ZN",
+                                      "(((((", "void my_kernel<4>(float*)"}) {
+    const KernelCost cost = kernel_cost(text, launch(1u << 31, 1024), profile);
+    CHECK(cost.provenance == Provenance::unknown);
+    CHECK(cost.family == KernelFamily::unknown);
+    CHECK(cost.duration_ns == 1000);
+  }
+  // A library's GEMM without dimensions is named as one, but nobody knows how long it takes.
+  const KernelCost cost =
+      kernel_cost("ampere_fp16_s16816gemm_fp16_128x128_nn", launch(8, 128), profile);
+  CHECK(cost.family == KernelFamily::gemm);
+  CHECK(cost.provenance == Provenance::unknown);
+}
+
+TEST_CASE("durations stay in range whatever the launch") {
+  const DeviceProfile profile = round_profile();
+  const std::uint32_t most = 0xffffffffu;
+  const KernelShape huge{.grid = {most, most, most}, .block = {most, most, most}, .gemm = {}};
+  CHECK(kernel_cost(add_bf16, huge, profile).duration_ns == max_duration_ns);
+  CHECK(kernel_cost(add_bf16, launch(0, 128), profile).duration_ns == 1000);
+  CHECK(
+      kernel_cost("gemm", gemm(INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX), profile).duration_ns ==
+      max_duration_ns);
+  CHECK(kernel_cost("gemm", gemm(1, -5, -7, -1), profile).duration_ns == 1000);
+  CHECK(kernel_cost(add_bf16, launch(1, 1), DeviceProfile{}).duration_ns == 0);
+}
+
+TEST_CASE("copies and sets take their bytes at the bandwidth they use") {
+  const DeviceProfile profile = round_profile();
+  CHECK(copy_cost_ns(1'000'000, CopyDirection::device_to_device, profile) == 1000 + 2000);
+  CHECK(copy_cost_ns(1'000'000, CopyDirection::host_to_device, profile) == 1000 + 20000);
+  CHECK(copy_cost_ns(1'000'000, CopyDirection::device_to_host, profile) == 1000 + 20000);
+  CHECK(copy_cost_ns(1'000'000, CopyDirection::host_to_host, profile) == 0);
+  CHECK(copy_cost_ns(-5, CopyDirection::host_to_device, profile) == 1000);
+  CHECK(copy_cost_ns(INT64_MAX, CopyDirection::host_to_device, profile) == max_duration_ns);
+  CHECK(set_cost_ns(1'000'000, profile) == 1000 + 1000);
+}
+
+TEST_CASE("every family has a name of its own") {
+  std::set<std::string_view> names;
+  for (int i = 0; i < num_kernel_families; ++i) names.insert(name(static_cast<KernelFamily>(i)));
+  CHECK(names.size() == num_kernel_families);
+  CHECK(name(static_cast<KernelFamily>(num_kernel_families)) == "unknown");
+}
