@@ -11,6 +11,8 @@
 #include "bind/bind.h"
 #include "bind/numpy.h"
 #include "graph/builder.h"
+#include "graph/digest.h"
+#include "graph/statistics.h"
 
 namespace prism::bind {
 namespace {
@@ -29,6 +31,8 @@ struct SharedBuilder {
   }
 };
 
+using Statistics = std::tuple<std::uint64_t, std::uint64_t, std::int64_t,
+                              std::array<std::uint64_t, 64>, std::array<std::int64_t, 4>>;
 using Peaks = std::array<std::int64_t, 4>;
 using Shape = std::tuple<std::array<std::uint32_t, 3>, std::array<std::uint32_t, 3>, std::uint32_t,
                          std::uint8_t, std::uint8_t, std::array<std::int64_t, 4>>;
@@ -177,7 +181,31 @@ void bind_graph(nb::module_& m) {
           nb::arg("id"))
       .def(
           "string", [](const Graph& g, std::uint32_t id) { return text(g.string(id)); },
-          nb::arg("id"));
+          nb::arg("id"))
+      .def(
+          "digest", [](const Graph& g) { return digest(g).hex(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "communication_digest", [](const Graph& g) { return communication_digest(g).hex(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "rank_digests",
+          [](const Graph& g, bool communication_only) {
+            const auto scope =
+                communication_only ? DigestScope::communication : DigestScope::everything;
+            std::vector<std::string> hashes;
+            for (const Hash128& hash : rank_digests(g, scope)) hashes.push_back(hash.hex());
+            return hashes;
+          },
+          nb::arg("communication_only"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "program_statistics",
+          [](const Graph& g, std::uint32_t program) -> Statistics {
+            const ProgramStatistics s = program_statistics(g, program);
+            return {s.ops, s.iterations, s.bytes_sent, s.by_kind, s.device_ns};
+          },
+          nb::arg("program"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("op_kind_name", [](std::uint8_t kind) { return text(name(static_cast<OpKind>(kind))); });
 }
 
 void bind_builder(nb::module_& m) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prismcore.graph.builder import GraphBuilder
-from prismcore.graph.graph import Communicator, Gemm, Graph, Kernel, MemoryPeaks, Rank, RankOrigin
+from prismcore.graph.graph import Communicator, Gemm, Graph, Kernel, MemoryPeaks, Rank, RankOrigin, Statistics
 from prismcore.graph.op import (
     BINDING_DTYPE,
     OP_DTYPE,
@@ -37,4 +37,5 @@ __all__ = [
     "RankBuilder",
     "RankOrigin",
     "Reduction",
+    "Statistics",
 ]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from prismcore import _core
 from prismcore.errors import GraphFormatError
-from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, DataType, OpArray
+from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, DataType, OpArray, OpKind, Provenance
 
-__all__ = ["Communicator", "Gemm", "Graph", "Kernel", "MemoryPeaks", "Rank", "RankOrigin"]
+__all__ = ["Communicator", "Gemm", "Graph", "Kernel", "MemoryPeaks", "Rank", "RankOrigin", "Statistics"]
 
 
 class RankOrigin(IntEnum):
@@ -85,6 +85,22 @@ class Rank:
     origin: RankOrigin
     peaks: MemoryPeaks
     bindings: npt.NDArray[Any] = field(compare=False)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Statistics:
+    """What a program amounts to, blocks expanded."""
+
+    ops: int
+    iterations: int
+    bytes_sent: int  #: sum of ``bytes`` of communication ops except recv
+    by_kind: dict[OpKind, int]  #: ops of each kind that occurs
+    device_ns: dict[Provenance, int]  #: kernels, copies, sets and communication, by provenance
+
+    @property
+    def communication(self) -> dict[OpKind, int]:
+        """Communication ops by kind."""
+        return {kind: count for kind, count in self.by_kind.items() if kind.is_communication}
 
 
 class Graph:
@@ -239,6 +255,35 @@ class Graph:
             transposes=transposes,
             gemm=Gemm(m=m, n=n, k=k, batch=batch) if m else None,
         )
+
+    def digest(self) -> str:
+        """Names the content: ranks in order, their expanded programs, communicators by member list,
+        kernels by name and shape; no call sites, no provenance, no numbering. 32 hex digits."""
+        return self.core.digest()
+
+    def communication_digest(self) -> str:
+        """The same of communication ops alone, without times and streams. 32 hex digits."""
+        return self.core.communication_digest()
+
+    def rank_digests(self, *, communication_only: bool = False) -> list[str]:
+        """One digest a rank, in the order of :attr:`ranks`: where two graphs differ."""
+        return self.core.rank_digests(communication_only)
+
+    def program_statistics(self, program: int) -> Statistics:
+        """What one run of a program amounts to. Raises GraphError if there is none of that id."""
+        ops, iterations, bytes_sent, by_kind, device_ns = self.core.program_statistics(program)
+        return Statistics(
+            ops=ops,
+            iterations=iterations,
+            bytes_sent=bytes_sent,
+            by_kind={kind: by_kind[kind] for kind in OpKind if by_kind[kind]},
+            device_ns={source: device_ns[source] for source in Provenance},
+        )
+
+    def statistics(self, rank: int) -> Statistics:
+        """What a rank's program amounts to. Raises GraphError if the rank is absent."""
+        program, _, _ = self.core.rank(rank)
+        return self.program_statistics(program)
 
     def string(self, id: int) -> str:
         """A string of the graph (labels of marks, call sites); id 0 is ``""``."""
