@@ -6,38 +6,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph_samples.h"
 
 using namespace prism;
+using namespace prism::samples;
 
 namespace {
 
-Op kernel_op(std::uint32_t kernel, std::int64_t duration_ns) {
-  Op op;
-  op.kind = OpKind::kernel;
-  op.ref = kernel;
-  op.duration_ns = duration_ns;
-  return op;
-}
-
-Op all_reduce_op(std::uint32_t slot, std::int64_t bytes) {
-  Op op;
-  op.kind = OpKind::all_reduce;
-  op.ref = slot;
-  op.bytes = bytes;
-  return op;
-}
-
-std::vector<Op> expanded(const Graph& graph, std::uint32_t rank) {
-  std::vector<Op> ops;
-  for (const std::uint32_t block : graph.program(graph.rank(rank).program).blocks) {
-    graph.read_block(block, ops);
-  }
-  return ops;
-}
-
-// What from_bytes checks, a recorder must never fail.
-Graph reread(const Graph& graph) {
-  return Graph::from_bytes({graph.bytes().begin(), graph.bytes().end()});
+Op all_reduce(std::uint32_t slot, std::int64_t bytes) {
+  return collective(OpKind::all_reduce, slot, bytes);
 }
 
 const std::vector<std::uint32_t> everyone{0, 1, 2, 3};
@@ -55,10 +32,10 @@ TEST_CASE("repeated blocks are stored once and expand to what was appended") {
     appended.push_back(op);
   };
   for (int i = 0; i < 10; ++i) {
-    append(kernel_op(gemm, 5));
-    append(all_reduce_op(slot, i == 7 ? 64 : 8));
+    append(kernel(gemm, 5));
+    append(all_reduce(slot, i == 7 ? 64 : 8));
   }
-  append(kernel_op(gemm, 3));
+  append(kernel(gemm, 3));
   CHECK(recorder.num_ops() == 21);
   CHECK(recorder.num_communication_ops() == 10);
 
@@ -73,7 +50,7 @@ TEST_CASE("a grouped launch stays in one block") {
   Recorder recorder(0, 4);
   const std::uint32_t slot = recorder.add_communicator("world", 4, 0);
   recorder.set_members(slot, everyone);
-  Op part = all_reduce_op(slot, 8);
+  Op part = all_reduce(slot, 8);
   part.flags = Op::group_continues;
   recorder.append(part);
   recorder.append(part);
@@ -91,8 +68,8 @@ TEST_CASE("slots without ops are dropped, the others numbered by first use") {
   const std::uint32_t early = recorder.add_communicator("early", 4, 2);
   recorder.set_members(late, std::vector<std::uint32_t>{0, 2});
   recorder.set_members(early, everyone);
-  recorder.append(all_reduce_op(early, 8));
-  recorder.append(all_reduce_op(late, 8));
+  recorder.append(all_reduce(early, 8));
+  recorder.append(all_reduce(late, 8));
   const Graph graph = reread(recorder.finish());
   REQUIRE(graph.rank(2).bindings.size() == 2);
   CHECK(graph.communicator(graph.rank(2).bindings[0].communicator).name == "early");
@@ -106,12 +83,12 @@ TEST_CASE("call sites, peaks, marks and metadata reach the graph") {
   Recorder recorder(3, 4);
   const std::uint32_t slot = recorder.add_communicator("world", 4, 3);
   recorder.set_members(slot, everyone);
-  recorder.append(all_reduce_op(slot, 8));
+  recorder.append(all_reduce(slot, 8));
   Op mark;
   mark.kind = OpKind::mark;
   mark.ref = recorder.string("step");
   recorder.append(mark);
-  recorder.append(all_reduce_op(slot, 8));
+  recorder.append(all_reduce(slot, 8));
   CHECK(recorder.num_iterations() == 1);
   recorder.set_call_sites(std::vector<std::uint32_t>{recorder.string("train.py:7")});
   recorder.set_peaks({1, 2, 3, 4});
@@ -130,7 +107,7 @@ TEST_CASE("call sites, peaks, marks and metadata reach the graph") {
 
 TEST_CASE("a finished recorder is empty again") {
   Recorder recorder(0, 1);
-  recorder.append(kernel_op(recorder.kernel("k", {}), 1));
+  recorder.append(kernel(recorder.kernel("k", {}), 1));
   CHECK(recorder.finish().num_ops() == 1);
   CHECK(recorder.num_ops() == 0);
   const Graph empty = reread(recorder.finish());
@@ -149,24 +126,24 @@ TEST_CASE("what cannot be recorded is named") {
   CHECK_THROWS_AS(recorder.set_call_sites(std::vector<std::uint32_t>{9}), GraphError);
 
   SUBCASE("a communicator without members") {
-    recorder.append(all_reduce_op(slot, 1));
+    recorder.append(all_reduce(slot, 1));
     CHECK_THROWS_WITH_AS(recorder.finish(),
                          "rank 0: communicator 'c' is used but its members were never set",
                          GraphError);
   }
   SUBCASE("a slot that does not exist") {
-    recorder.append(all_reduce_op(7, 1));
+    recorder.append(all_reduce(7, 1));
     CHECK_THROWS_WITH_AS(recorder.finish(),
                          "rank 0: all_reduce: communicator slot 7 found, expected below 1",
                          GraphError);
   }
   SUBCASE("a kernel that does not exist") {
-    recorder.append(kernel_op(5, 1));
+    recorder.append(kernel(5, 1));
     CHECK_THROWS_WITH_AS(recorder.finish(),
                          "rank 0: op 0: kernel: kernel id 5 found, expected below 0", GraphError);
   }
   SUBCASE("time that runs backwards") {
-    recorder.append(kernel_op(recorder.kernel("k", {}), -1));
+    recorder.append(kernel(recorder.kernel("k", {}), -1));
     CHECK_THROWS_AS(recorder.finish(), GraphError);
   }
 }
