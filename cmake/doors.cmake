@@ -80,3 +80,22 @@ extern "C" {
   install(TARGETS ${arg_TARGET} LIBRARY DESTINATION prismcore/lib COMPONENT prismcore)
   add_dependencies(prism_doors ${arg_TARGET})
 endfunction()
+
+file(GLOB prism_cudart_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/cudart/*.cc)
+prism_standin(TARGET prism_cudart LABEL cudart REFUSAL 801  # cudaErrorNotSupported
+  SONAME libcudart.so.13 VERSION_NODE libcudart.so.13
+  EXPORTS ${prism_exports_dir}/cudart.txt
+  SOURCES ${prism_cudart_sources} ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/device_description.cc)
+
+file(GLOB prism_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/driver/*.cc)
+prism_standin(TARGET prism_cuda LABEL cuda REFUSAL 801  # CUDA_ERROR_NOT_SUPPORTED
+  SONAME libcuda.so.1
+  EXPORTS ${prism_exports_dir}/cuda.txt
+  SOURCES ${prism_cuda_sources} ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/device_description.cc)
+
+# Not a stand-in of a vendor's library, but built like one: it answers one symbol of torch's.
+file(GLOB prism_torch_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/torch/*.cc)
+prism_standin(TARGET prism_allocator LABEL torch REFUSAL 1
+  SONAME libprism_allocator.so
+  EXPORTS ${prism_exports_dir}/torch.txt
+  SOURCES ${prism_torch_sources})

@@ -1,7 +1,138 @@
+#include <dlfcn.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
 #include "bind/bind.h"
+#include "graph/graph.h"
+#include "vgpu/device/session.h"
 
 namespace prism::bind {
+namespace {
 
-void init_vgpu(nb::module_&) {}
+using vgpu::OpenCommunicator;
+using vgpu::Session;
+
+MarkKind mark_of(std::string_view kind) {
+  constexpr std::string_view kinds[] = {"iteration", "micro_batch", "phase"};
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    if (kinds[i] == kind) return static_cast<MarkKind>(i);
+  }
+  throw GraphError("mark: found '" + std::string(kind) +
+                   "', expected iteration, micro_batch or phase");
+}
+
+using CommunicatorTuple =
+    std::tuple<std::uint32_t, std::string, std::uint32_t, std::uint32_t, nb::bytes>;
+
+CommunicatorTuple as_tuple(const OpenCommunicator& open) {
+  return {open.slot, open.name, open.size, open.position,
+          nb::bytes(open.unique_id.data(), open.unique_id.size())};
+}
+
+void start(std::uint32_t rank, std::uint32_t world_size, std::uint32_t device_count,
+           const DeviceProfile& device, const ClusterProfile& cluster, bool measure_host) {
+  vgpu::SessionOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.device_count = device_count;
+  options.device = device;
+  options.cluster = cluster;
+  options.measure_host = measure_host;
+  Session::get().start(options);
+}
+
+// The callable is asked from whichever thread communicates first: without the interpreter's lock,
+// and never again after the process has begun to end.
+void set_member_source(nb::object source) {
+  if (source.is_none()) {
+    Session::get().set_member_source({});
+    return;
+  }
+  // Kept for the life of the process: the last user may be a thread that outlives the interpreter.
+  nb::handle kept = source.release();
+  Session::get().set_member_source([kept](const OpenCommunicator& open) {
+    const nb::gil_scoped_acquire interpreter;
+    return nb::cast<std::vector<std::uint32_t>>(kept(as_tuple(open)));
+  });
+}
+
+// Beside the core, in the order they must be loaded: what a later one looks up stands in an
+// earlier one.
+std::vector<std::string> library_paths() {
+  constexpr const char* names[] = {"libprismcore.so",   "libprism_allocator.so", "libcuda.so.1",
+                                   "libcudart.so.13",   "libcublasLt.so.13",     "libcublas.so.13",
+                                   "libnccl.so.2"};
+  Dl_info core;
+  std::string folder;
+  if (dladdr(reinterpret_cast<void*>(&Session::get), &core) != 0) folder = core.dli_fname;
+  folder.resize(folder.rfind('/') + 1);
+  std::vector<std::string> paths;
+  for (const char* name : names) paths.push_back(folder + name);
+  return paths;
+}
+
+}  // namespace
+
+void init_vgpu(nb::module_& m) {
+  m.def("vgpu_start", &start, nb::arg("rank"), nb::arg("world_size"), nb::arg("device_count"),
+        nb::arg("device_profile"), nb::arg("cluster_profile"), nb::arg("measure_host") = false);
+  m.def(
+      "vgpu_mark",
+      [](std::string_view kind, std::string_view label) {
+        Session::get().mark(mark_of(kind), label);
+      },
+      nb::arg("kind"), nb::arg("label") = "");
+  m.def("vgpu_num_iterations", [] { return Session::get().num_iterations(); });
+  m.def("vgpu_communicators", [] {
+    std::vector<CommunicatorTuple> out;
+    for (const OpenCommunicator& open : Session::get().communicators()) {
+      out.push_back(as_tuple(open));
+    }
+    return out;
+  });
+  m.def(
+      "vgpu_set_members",
+      [](std::uint32_t slot, const std::vector<std::uint32_t>& members) {
+        const auto open = Session::get().communicators();
+        if (slot >= open.size()) {
+          throw GraphError("vgpu_set_members: found slot " + std::to_string(slot) +
+                           ", expected one of " + std::to_string(open.size()));
+        }
+        if (members.size() != open[slot].size) {
+          throw GraphError("vgpu_set_members: communicator " + open[slot].name + " has " +
+                           std::to_string(open[slot].size) + " ranks, found " +
+                           std::to_string(members.size()));
+        }
+        Session::get().set_members(slot, members);
+      },
+      nb::arg("slot"), nb::arg("members"));
+  m.def("vgpu_set_member_source", &set_member_source, nb::arg("source").none());
+  m.def(
+      "vgpu_set_call_sites",
+      [](const std::vector<std::string>& sites) { Session::get().set_call_sites(sites); },
+      nb::arg("sites"));
+  m.def("vgpu_report", [] { return Session::get().report(); });
+  m.def(
+      "vgpu_finish",
+      [](std::int64_t requested, std::int64_t allocated, std::int64_t reserved,
+         std::string_view metadata) {
+        MemoryPeaks peaks;
+        peaks.requested_bytes = requested;
+        peaks.allocated_bytes = allocated;
+        peaks.reserved_bytes = reserved;
+        return Session::get().finish(peaks, metadata);
+      },
+      nb::arg("requested"), nb::arg("allocated"), nb::arg("reserved"), nb::arg("metadata") = "{}");
+  m.def("vgpu_library_paths", &library_paths);
+}
 
 }  // namespace prism::bind

@@ -1,10 +1,10 @@
 // The virtual GPU of one rank process: what the stand-ins (cudart, cublas, ...) and the NCCL door
-// share. One per process, made on first use; start() begins the recording of a rank.
+// share. One per process, made on first use; start() begins the recording of a rank. What the
+// CUDA runtime and driver need beyond this (memory, streams, events) is runtime.h.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,8 +14,11 @@
 #include "cost/device_profile.h"
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "vgpu/device/ranges.h"
 
 namespace prism::vgpu {
+
+struct LaunchShape;
 
 struct SessionOptions {
   std::uint32_t rank = 0;
@@ -35,17 +38,24 @@ struct OpenCommunicator {
   std::string unique_id;  // 128 bytes, empty for a split
 };
 
+// Tells a communicator's members (empty: not known). May take the interpreter's lock: it is
+// called with none of the session's.
+using MemberSource = std::function<std::vector<std::uint32_t>(const OpenCommunicator&)>;
+
 class Session {
  public:
   static Session& get();
 
   void start(const SessionOptions& options);
+  // Before start(): one H100, which is what a warm parent's imports see.
   const SessionOptions& options() const noexcept;
   // False before start(), after finish(), and on torch's watchdog and heartbeat threads.
   bool recording() const noexcept;
 
   // Device work, called by the stand-ins. `stream` is the CUDA stream handle (nullptr: default).
   void kernel(void* stream, std::string_view name, const KernelShape& shape);
+  // The same by the address that a registered kernel is launched by; false: not registered.
+  bool launch(void* stream, const void* function, const LaunchShape& shape);
   void copy(void* stream, std::int64_t bytes, CopyDirection direction, bool host_waits);
   void set(void* stream, std::int64_t bytes);
 
@@ -55,9 +65,13 @@ class Session {
   void communicate(void* stream, std::span<Op> parts);
 
   // Byte-moving work in stream order; runs when the host looks at what it may have written.
-  void enqueue(void* stream, std::function<void()> move);
+  // `touches`: the device ranges it reads or writes; work that may wait for another process must
+  // give them, else a block that is handed out meanwhile would have to wait for it.
+  void enqueue(void* stream, std::function<void()> move, std::vector<Range> touches = {});
   void drain(void* stream);
   void drain_all();
+  // Device memory was written, so that it no longer reads as zero.
+  void note_written(const void* address, std::int64_t bytes);
   // Bytes may be read and written here (device address of the virtual GPU, or host memory).
   bool is_device(const void* address) const noexcept;
   // Payloads up to this many bytes really move.
@@ -66,6 +80,8 @@ class Session {
   // A call the stand-ins do not implement: counted, named in the report.
   void note_unimplemented(std::string_view library, std::string_view function);
 
+  // Asked once a communicator, at its first use, unless its members are set before.
+  void set_member_source(MemberSource source);
   // The end of a rank.
   std::vector<OpenCommunicator> communicators() const;
   void set_members(std::uint32_t slot, std::span<const std::uint32_t> members);
@@ -74,10 +90,12 @@ class Session {
   void mark(MarkKind kind, std::string_view label);
   std::uint32_t num_iterations() const noexcept;
   std::string report() const;  // JSON: unimplemented calls, unknown kernels, device-to-host reads
-                               // and the rule that answered
+                               // and the rule that answered, the last failed allocation
+  // Peaks of the framework's allocator; device_bytes is filled in here.
   Graph finish(const MemoryPeaks& peaks, std::string_view metadata);
 
  private:
+  friend class Runtime;
   Session();
   ~Session() = delete;  // lives as long as the process
   struct Impl;

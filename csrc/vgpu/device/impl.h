@@ -1,0 +1,156 @@
+// State of the virtual GPU, shared by session.cc, work.cc, runtime.cc and values.cc alone.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "comm/comm.h"
+#include "engine/rank_clock.h"
+#include "graph/recorder.h"
+#include "vgpu/device/kernels.h"
+#include "vgpu/device/memory.h"
+#include "vgpu/device/session.h"
+#include "vgpu/device/stream.h"
+
+namespace prism::vgpu {
+
+// False on the threads that torch's process group runs beside the program's own: they poll, at
+// times that no two runs share.
+bool is_program_thread() noexcept;
+DeviceProfile default_device();
+
+// Where the answer to a device-to-host read came from.
+enum class ReadRule : std::uint8_t { written, zero, large };
+struct ReadCount {
+  std::uint64_t reads = 0;
+  std::int64_t bytes = 0;
+};
+
+struct Communicator {
+  OpenCommunicator open;
+  std::vector<std::uint32_t> members;
+  CommShape shape;
+  bool ready = false;    // shape is known
+  bool guessed = false;  // members are not: taken as consecutive ranks
+};
+
+struct FailedAllocation {
+  std::int64_t asked_bytes = 0, held_bytes = 0, free_bytes = 0;
+  std::uint64_t op = 0;
+  std::uint64_t count = 0;
+};
+
+struct Session::Impl {
+  Impl();
+
+  // Taken first: one thread at a time runs queued moves, and holds no other lock meanwhile.
+  std::recursive_mutex drain_mutex;
+  mutable std::mutex mutex;
+  std::atomic<bool> active{false};
+  SessionOptions options;
+
+  std::unique_ptr<Recorder> recorder;
+  RankClock clock;
+  std::vector<std::uint32_t> records;  // event records by stream index
+  std::uint16_t next_stream = 1;
+  std::vector<std::uint16_t> free_indices;
+  std::chrono::steady_clock::time_point last;
+
+  Stream default_stream;
+  HandleTable<Stream> streams;
+  HandleTable<Event> events;
+  KernelTable kernels;
+
+  DeviceMemory memory;
+  PinnedMemory pinned;
+  std::vector<std::int64_t> used_bytes;  // by device
+  std::int64_t communicator_bytes = 0;
+  std::int64_t peak_device_bytes = 0;
+  FailedAllocation failed;
+
+  std::vector<Communicator> communicators;
+  MemberSource member_source;
+  std::map<std::pair<std::string, std::string>, std::uint64_t> unimplemented;
+  ReadCount reads[3];
+
+  bool recording() const noexcept {
+    return active.load(std::memory_order_relaxed) && is_program_thread();
+  }
+
+  // Handles. nullptr and the two small numbers that the runtime reserves: the default stream.
+  Stream* find_stream(void* handle) noexcept {
+    if (reinterpret_cast<std::uintptr_t>(handle) <= 2) return &default_stream;
+    return HandleTable<Stream>::find(handle);
+  }
+  std::uint16_t index_of(Stream& stream) {
+    if (stream.index == Stream::unused) assign_index(stream);
+    return stream.index;
+  }
+  void assign_index(Stream& stream);
+
+  // Host time of a call: the profile's, or what the program took since the last one.
+  std::uint32_t host_time(std::uint32_t profile_ns);
+  void begin(Op& op, std::uint32_t profile_ns) {
+    op.host_ns = host_time(profile_ns);
+    clock.spend(op.host_ns);
+  }
+  void end(const Op& op) {
+    recorder->append(op);
+    if (options.measure_host) last = std::chrono::steady_clock::now();
+  }
+  // A kernel, copy or set.
+  void run(Op& op, std::uint32_t profile_ns) {
+    begin(op, profile_ns);
+    clock.run(op.stream, op.duration_ns);
+    if (op.is_blocking()) clock.sync_stream(op.stream);
+    end(op);
+  }
+  // A call with no stream work of its own.
+  void call(OpKind kind, std::uint16_t stream, std::uint32_t profile_ns);
+  // A synchronise: what `wait` does to the clock comes after the call's cost.
+  template <class F>
+  void clock_call(OpKind kind, std::uint16_t stream, F&& wait) {
+    call(kind, stream, options.device.host.sync_ns);
+    wait();
+  }
+
+  void run_kernel(Stream& stream, KernelInfo& kernel);
+  std::uint32_t add_kernel(std::string_view name, const KernelShape& shape);
+  void know_members(Communicator& communicator);
+  std::int64_t duration_of(const Op& op);
+
+  // Queues. `lock` holds `mutex`; drain_mutex is held too.
+  void drain_until(Stream& stream, std::uint64_t move, std::unique_lock<std::mutex>& lock);
+  void drain_stream(Stream& stream);     // holds neither
+  void drain_everything();               // holds neither
+  void drain_event(const Event& event);  // holds neither
+  // After what is queued and touches the range, before what its next owner does.
+  void zero_in_order(Range range);  // holds neither
+  void push(Stream& stream, Move move);
+  std::uint64_t pending = 0;  // moves in all queues
+  // Now if nothing is before it in the stream, else in its place. `mutex` is held.
+  void move_in_order(Stream& stream, std::function<void(Impl&)> move, std::vector<Range> touches);
+
+  // Values. `mutex` is held.
+  void move_bytes(void* to, const void* from, std::int64_t bytes, bool small);
+  void move_rows(void* to, const void* from, std::int64_t width, std::int64_t rows,
+                 std::int64_t to_pitch, std::int64_t from_pitch);
+  void fill(void* to, std::uint32_t pattern, std::int32_t pattern_bytes, std::int64_t bytes);
+  void count_read(const void* from, std::int64_t bytes);
+
+  std::int64_t& used(std::int32_t device);
+  std::int64_t held(std::int32_t device) {
+    return options.device.context_bytes + communicator_bytes + used(device);
+  }
+  bool take(std::int64_t bytes, std::int64_t asked, std::int32_t device);
+};
+
+}  // namespace prism::vgpu

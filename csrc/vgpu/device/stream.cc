@@ -1,0 +1,229 @@
+// Streams, events and host callbacks of the virtual GPU, as the CUDA runtime documents them.
+#include "vgpu/device/stream.h"
+
+#include "vgpu/device/impl.h"
+#include "vgpu/device/runtime.h"
+
+namespace prism::vgpu {
+
+void* Runtime::create_stream(std::uint32_t flags, std::int32_t priority, std::int32_t device) {
+  const std::lock_guard lock(impl_.mutex);
+  Stream& stream = impl_.streams.create();
+  stream.flags = flags;
+  stream.priority = priority;
+  stream.device = device;
+  return &stream;
+}
+
+Outcome Runtime::destroy_stream(void* stream) {
+  Stream* s = HandleTable<Stream>::find(stream);
+  if (s == nullptr || s == &impl_.default_stream) return Outcome::bad_handle;
+  impl_.drain_stream(*s);  // work that is queued still completes
+  const std::lock_guard lock(impl_.mutex);
+  if (s->index != Stream::unused) impl_.free_indices.push_back(s->index);
+  impl_.streams.destroy(*s);
+  return Outcome::done;
+}
+
+std::optional<std::int32_t> Runtime::stream_priority(void* stream) const {
+  const Stream* s = impl_.find_stream(stream);
+  return s == nullptr ? std::nullopt : std::optional(s->priority);
+}
+
+std::optional<std::int32_t> Runtime::stream_device(void* stream) const {
+  const Stream* s = impl_.find_stream(stream);
+  return s == nullptr ? std::nullopt : std::optional(s->device);
+}
+
+std::optional<std::uint32_t> Runtime::stream_flags(void* stream) const {
+  const Stream* s = impl_.find_stream(stream);
+  return s == nullptr ? std::nullopt : std::optional(s->flags);
+}
+
+Outcome Runtime::synchronize_stream(void* stream) {
+  Stream* s = impl_.find_stream(stream);
+  if (s == nullptr) return Outcome::bad_handle;
+  if (impl_.recording()) {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.active) {
+      const std::uint16_t index = impl_.index_of(*s);
+      impl_.clock_call(OpKind::stream_sync, index, [&] { impl_.clock.sync_stream(index); });
+    }
+  }
+  impl_.drain_stream(*s);
+  return Outcome::done;
+}
+
+Outcome Runtime::query_stream(void* stream) {
+  Stream* s = impl_.find_stream(stream);
+  if (s == nullptr) return Outcome::bad_handle;
+  if (!is_program_thread()) return Outcome::done;
+  {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.active) {
+      const std::uint16_t index = impl_.index_of(*s);
+      impl_.call(OpKind::query, index, impl_.options.device.host.query_ns);
+      if (!impl_.clock.is_done(impl_.clock.stream(index))) return Outcome::not_ready;
+    }
+  }
+  impl_.drain_stream(*s);
+  return Outcome::done;
+}
+
+void Runtime::synchronize_device() {
+  if (impl_.recording()) {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.active) {
+      impl_.clock_call(OpKind::device_sync, 0, [&] { impl_.clock.sync_device(); });
+    }
+  }
+  impl_.drain_everything();
+}
+
+Outcome Runtime::host_callback(void* stream, std::function<void()> callback) {
+  Stream* s = impl_.find_stream(stream);
+  if (s == nullptr) return Outcome::bad_handle;
+  {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.recording()) {
+      Op op;
+      op.kind = OpKind::host_callback;
+      op.stream = impl_.index_of(*s);
+      impl_.run(op, impl_.options.device.host.launch_ns);
+    }
+    if (!s->queue.idle()) {
+      impl_.push(*s, {std::move(callback), nullptr, 0, {}});
+      return Outcome::done;
+    }
+  }
+  callback();  // nothing before it is left to wait for
+  return Outcome::done;
+}
+
+void* Runtime::create_event(bool timed) {
+  const std::lock_guard lock(impl_.mutex);
+  Event& event = impl_.events.create();
+  event.timed = timed;
+  return &event;
+}
+
+Outcome Runtime::destroy_event(void* event) {
+  const std::lock_guard lock(impl_.mutex);
+  Event* e = HandleTable<Event>::find(event);
+  if (e == nullptr) return Outcome::bad_handle;
+  impl_.events.destroy(*e);
+  return Outcome::done;
+}
+
+Outcome Runtime::record(void* event, void* stream) {
+  const std::lock_guard lock(impl_.mutex);
+  Event* e = HandleTable<Event>::find(event);
+  Stream* s = impl_.find_stream(stream);
+  if (e == nullptr || s == nullptr) return Outcome::bad_handle;
+  e->queue = s;
+  e->move = s->queue.issued;
+  if (!impl_.recording()) return Outcome::done;
+  Op op;
+  op.kind = OpKind::event_record;
+  op.stream = impl_.index_of(*s);
+  impl_.begin(op, impl_.options.device.host.event_ns);
+  e->recorded = true;
+  e->stream = op.stream;
+  e->record = ++impl_.records[op.stream];
+  e->time_ns = impl_.clock.record(op.stream);
+  e->reached_ns = impl_.clock.ready(op.stream);
+  impl_.end(op);
+  return Outcome::done;
+}
+
+Outcome Runtime::wait(void* stream, void* event) {
+  const std::lock_guard lock(impl_.mutex);
+  Event* e = HandleTable<Event>::find(event);
+  Stream* s = impl_.find_stream(stream);
+  if (e == nullptr || s == nullptr) return Outcome::bad_handle;
+  if (e->queue != nullptr && e->queue != s && !e->queue->queue.is_done(e->move)) {
+    impl_.push(*s, {{}, e->queue, e->move, {}});
+  }
+  if (!impl_.recording() || !e->recorded) return Outcome::done;
+  Op op;
+  op.kind = OpKind::event_wait;
+  op.stream = impl_.index_of(*s);
+  op.event_stream = e->stream;
+  op.peer = impl_.records[e->stream] - e->record + 1;
+  impl_.begin(op, impl_.options.device.host.event_ns);
+  impl_.clock.wait(op.stream, e->time_ns);
+  impl_.end(op);
+  return Outcome::done;
+}
+
+void Session::Impl::drain_event(const Event& event) {
+  Stream* stream = nullptr;
+  std::uint64_t move = 0;
+  {
+    const std::lock_guard quick(mutex);
+    if (event.queue == nullptr || event.queue->queue.is_done(event.move)) return;
+    stream = event.queue;
+    move = event.move;
+  }
+  const std::lock_guard draining(drain_mutex);
+  std::unique_lock lock(mutex);
+  drain_until(*stream, move, lock);
+}
+
+Outcome Runtime::synchronize_event(void* event) {
+  Event* e = HandleTable<Event>::find(event);
+  if (e == nullptr) return Outcome::bad_handle;
+  if (impl_.recording()) {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.active && e->recorded) {
+      Op op;
+      op.kind = OpKind::event_sync;
+      op.event_stream = e->stream;
+      op.peer = impl_.records[e->stream] - e->record + 1;
+      impl_.begin(op, impl_.options.device.host.sync_ns);
+      impl_.clock.sync_event(e->time_ns);
+      impl_.end(op);
+    }
+  }
+  impl_.drain_event(*e);
+  return Outcome::done;
+}
+
+Outcome Runtime::query_event(void* event) {
+  Event* e = HandleTable<Event>::find(event);
+  if (e == nullptr) return Outcome::bad_handle;
+  if (!is_program_thread()) return Outcome::done;
+  {
+    const std::lock_guard lock(impl_.mutex);
+    if (impl_.active && e->recorded) {
+      Op op;
+      op.kind = OpKind::query;
+      op.event_stream = e->stream;
+      op.peer = impl_.records[e->stream] - e->record + 1;
+      impl_.begin(op, impl_.options.device.host.query_ns);
+      impl_.end(op);
+      if (!impl_.clock.is_done(e->time_ns)) return Outcome::not_ready;
+    }
+  }
+  impl_.drain_event(*e);
+  return Outcome::done;
+}
+
+Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) const {
+  const std::lock_guard lock(impl_.mutex);
+  const Event* from = HandleTable<Event>::find(start);
+  const Event* to = HandleTable<Event>::find(end);
+  milliseconds = 0;
+  if (from == nullptr || to == nullptr || !from->timed || !to->timed || from->queue == nullptr ||
+      to->queue == nullptr) {
+    return Outcome::bad_handle;  // never recorded, or made without timing
+  }
+  if (!from->recorded || !to->recorded) return Outcome::done;  // outside a rank: no clock
+  if (!impl_.clock.is_done(from->reached_ns) || !impl_.clock.is_done(to->reached_ns)) {
+    return Outcome::not_ready;
+  }
+  milliseconds = static_cast<float>(static_cast<double>(to->reached_ns - from->reached_ns) * 1e-6);
+  return Outcome::done;
+}
+
+}  // namespace prism::vgpu

@@ -1,0 +1,186 @@
+// Bytes that really move: queues of streams, copies, fills, and what device memory reads as.
+#include <algorithm>
+#include <cstring>
+
+#include "vgpu/device/impl.h"
+
+namespace prism::vgpu {
+
+void Session::Impl::drain_until(Stream& stream, std::uint64_t move,
+                                std::unique_lock<std::mutex>& lock) {
+  MoveQueue& queue = stream.queue;
+  while (queue.done < move && !queue.moves.empty()) {
+    const Move next = std::move(queue.moves.front());
+    queue.moves.pop_front();
+    if (next.wait_stream != nullptr) {
+      drain_until(*next.wait_stream, next.wait_move, lock);
+    } else {
+      lock.unlock();  // it may wait for another process, or be a callback that calls in again
+      next.run();
+      lock.lock();
+    }
+    ++queue.done;
+    --pending;
+  }
+}
+
+void Session::Impl::drain_stream(Stream& stream) {
+  {
+    const std::lock_guard quick(mutex);
+    if (stream.queue.idle()) return;
+  }
+  const std::lock_guard draining(drain_mutex);
+  std::unique_lock lock(mutex);
+  drain_until(stream, stream.queue.issued, lock);
+}
+
+void Session::Impl::drain_everything() {
+  const std::lock_guard draining(drain_mutex);
+  std::unique_lock lock(mutex);
+  drain_until(default_stream, default_stream.queue.issued, lock);
+  streams.for_each([&](Stream& stream) { drain_until(stream, stream.queue.issued, lock); });
+}
+
+void Session::Impl::push(Stream& stream, Move move) {
+  stream.queue.moves.push_back(std::move(move));
+  ++stream.queue.issued;
+  ++pending;
+}
+
+void Session::Impl::move_in_order(Stream& stream, std::function<void(Impl&)> move,
+                                  std::vector<Range> touches) {
+  auto run = [this, move = std::move(move)] {
+    const std::lock_guard lock(mutex);
+    move(*this);
+  };
+  push(stream, {std::move(run), nullptr, 0, std::move(touches)});
+}
+
+void Session::enqueue(void* stream, std::function<void()> move, std::vector<Range> touches) {
+  Impl& impl = *impl_;
+  const std::lock_guard lock(impl.mutex);
+  Stream* s = impl.find_stream(stream);
+  impl.push(s != nullptr ? *s : impl.default_stream,
+            {std::move(move), nullptr, 0, std::move(touches)});
+}
+
+void Session::drain(void* stream) {
+  Stream* s = impl_->find_stream(stream);
+  if (s != nullptr) impl_->drain_stream(*s);
+}
+
+void Session::drain_all() { impl_->drain_everything(); }
+
+void Session::note_written(const void* address, std::int64_t bytes) {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->memory.contains(address)) impl_->memory.written(range_of(address, bytes));
+}
+
+bool Session::is_device(const void* address) const noexcept {
+  return impl_->memory.contains(address);
+}
+
+void Session::Impl::zero_in_order(Range range) {
+  bool unknown = false;
+  Stream* user = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    if (pending == 0) {
+      memory.zero(range);
+      return;
+    }
+    const auto look = [&](Stream& stream) {
+      for (const Move& queued : stream.queue.moves) {
+        if (queued.wait_stream != nullptr) continue;
+        if (queued.touches.empty()) unknown = true;
+        for (const Range& touched : queued.touches) {
+          if (touched.overlaps(range)) user = &stream;
+        }
+      }
+    };
+    look(default_stream);
+    streams.for_each(look);
+    if (user == nullptr && !unknown) {
+      memory.zero(range);
+      return;
+    }
+    if (!unknown) {
+      // The allocator hands a block out again on the stream that used it, or once it saw that the
+      // others are done with it: so its place is behind the last user.
+      move_in_order(*user, [range](Impl& impl) { impl.memory.zero(range); }, {range});
+      return;
+    }
+  }
+  drain_everything();
+  const std::lock_guard lock(mutex);
+  memory.zero(range);
+}
+
+void Session::Impl::move_rows(void* to, const void* from, std::int64_t width, std::int64_t rows,
+                              std::int64_t to_pitch, std::int64_t from_pitch) {
+  const bool small = width * rows <= real_bytes_limit;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    move_bytes(static_cast<char*>(to) + row * to_pitch,
+               static_cast<const char*>(from) + row * from_pitch, width, small);
+  }
+}
+
+void Session::Impl::move_bytes(void* to, const void* from, std::int64_t bytes, bool small) {
+  const bool to_device = memory.contains(to);
+  const bool from_device = memory.contains(from);
+  const Range target = range_of(to, bytes);
+  if (!to_device && !from_device) {
+    std::memmove(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  const bool real = small && (!from_device || memory.is_written(range_of(from, bytes)));
+  if (!to_device) {
+    if (real) {
+      std::memmove(to, from, static_cast<std::size_t>(bytes));
+    } else {
+      std::memset(to, 0, static_cast<std::size_t>(bytes));
+    }
+    return;
+  }
+  // What is not moved reads as zero, not as what lay there: finite, and the same in every run.
+  if (real) {
+    std::memmove(to, from, static_cast<std::size_t>(bytes));
+    memory.written(target);
+  } else {
+    memory.zero(target);
+  }
+}
+
+void Session::Impl::fill(void* to, std::uint32_t pattern, std::int32_t pattern_bytes,
+                         std::int64_t bytes) {
+  const bool device = memory.contains(to);
+  if (device && (pattern == 0 || bytes > real_bytes_limit)) {
+    memory.zero(range_of(to, bytes));
+    return;
+  }
+  auto* out = static_cast<unsigned char*>(to);
+  if (pattern_bytes == 1) {
+    std::memset(out, static_cast<int>(pattern), static_cast<std::size_t>(bytes));
+  } else {
+    for (std::int64_t at = 0; at < bytes; at += pattern_bytes) {
+      std::memcpy(out + at, &pattern,
+                  static_cast<std::size_t>(std::min<std::int64_t>(pattern_bytes, bytes - at)));
+    }
+  }
+  if (device) memory.written(range_of(to, bytes));
+}
+
+void Session::Impl::count_read(const void* from, std::int64_t bytes) {
+  if (!active) return;
+  ReadRule rule = ReadRule::zero;
+  if (bytes > real_bytes_limit) {
+    rule = ReadRule::large;
+  } else if (memory.is_written(range_of(from, bytes))) {
+    rule = ReadRule::written;
+  }
+  ReadCount& count = reads[static_cast<std::size_t>(rule)];
+  ++count.reads;
+  count.bytes += bytes;
+}
+
+}  // namespace prism::vgpu

@@ -1,0 +1,46 @@
+// Watches torch's caching allocator: libc10_cuda reports every block it hands out and takes back
+// through an undefined symbol of libc10, which the first library that defines it answers.
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "vgpu/device/runtime.h"
+#include "vgpu/standins/standin.h"
+
+namespace c10 {
+
+struct Device {  // as torch lays it out: type and index, a byte each
+  std::int8_t type;
+  std::int8_t index;
+};
+
+PRISM_EXPORT void reportMemoryUsageToProfiler(void* address, std::int64_t bytes,
+                                              std::size_t allocated, std::size_t reserved,
+                                              Device device);
+
+void reportMemoryUsageToProfiler(void* address, std::int64_t bytes, std::size_t allocated,
+                                 std::size_t reserved, Device device) {
+  constexpr std::int8_t cuda = 1;
+  if (device.type == cuda) {
+    prism::vgpu::Runtime& runtime = prism::vgpu::Runtime::get();
+    if (bytes > 0) {
+      runtime.block_allocated(address, bytes);
+    } else if (bytes < 0) {
+      runtime.block_freed(-bytes);
+    }
+  }
+  using Report = void (*)(void*, std::int64_t, std::size_t, std::size_t, Device);
+  static const auto next = [] {
+    void* library = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
+    return reinterpret_cast<Report>(
+        library == nullptr
+            ? nullptr
+            : dlsym(library, "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"));
+  }();
+  if (next != nullptr && next != &reportMemoryUsageToProfiler) {
+    next(address, bytes, allocated, reserved, device);
+  }
+}
+
+}  // namespace c10
