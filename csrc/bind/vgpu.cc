@@ -68,8 +68,8 @@ void set_member_source(nb::object source) {
 // Beside the core, in the order they must be loaded: what a later one looks up stands in an
 // earlier one.
 std::vector<std::string> library_paths() {
-  constexpr const char* names[] = {"libprismcore.so",   "libprism_allocator.so", "libcuda.so.1",
-                                   "libcudart.so.13",   "libcublasLt.so.13",     "libcublas.so.13",
+  constexpr const char* names[] = {"libprismcore.so", "libprism_allocator.so", "libcuda.so.1",
+                                   "libcudart.so.13", "libcublasLt.so.13",     "libcublas.so.13",
                                    "libnccl.so.2"};
   Dl_info core;
   std::string folder;

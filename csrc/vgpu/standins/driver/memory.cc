@@ -51,8 +51,8 @@ PRISM_CUDA int cuMemGetAllocationGranularity(std::size_t* granularity,
 PRISM_CUDA int cuMemAddressReserve(Address* address, std::size_t bytes, std::size_t, Address,
                                    unsigned long long) noexcept {
   if (address == nullptr || bytes == 0) return driver::invalid_value;
-  void* reserved = Runtime::get().reserve_addresses(static_cast<std::int64_t>(bytes),
-                                                    Runtime::current_device());
+  void* reserved =
+      Runtime::get().reserve_addresses(static_cast<std::int64_t>(bytes), Runtime::current_device());
   *address = reinterpret_cast<std::uintptr_t>(reserved);
   return reserved != nullptr ? driver::success : driver::out_of_memory;
 }
@@ -143,8 +143,8 @@ PRISM_CUDA int cuMemsetD32Async(Address to, unsigned value, std::size_t count,
 }
 PRISM_CUDA int cuMemsetD8Async(Address to, unsigned char value, std::size_t count,
                                void* stream) noexcept {
-  return driver_result(Runtime::get().set(stream, pointer(to), value, 1,
-                                          static_cast<std::int64_t>(count), false));
+  return driver_result(
+      Runtime::get().set(stream, pointer(to), value, 1, static_cast<std::int64_t>(count), false));
 }
 
 PRISM_CUDA int cuPointerGetAttribute(void* out, int attribute, Address address) noexcept {
