@@ -19,7 +19,11 @@ from prismcore import _core
 from prismcore.profiles.cluster import ClusterProfile, load_cluster
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from prismcore._core import ClusterProfile as CoreProfile
+
+    Cluster: TypeAlias = str | ClusterProfile | CoreProfile
 
 __all__ = ["CommCost", "candidates", "collective_cost", "communicator_bytes", "p2p_cost"]
 
@@ -34,7 +38,9 @@ class CommCost:
     duration_ns: int
 
 
-def _core_profile(cluster: str | ClusterProfile) -> CoreProfile:
+def _core_profile(cluster: Cluster) -> CoreProfile:
+    if isinstance(cluster, _core.ClusterProfile):
+        return cluster
     profile = cluster if isinstance(cluster, ClusterProfile) else load_cluster(cluster)
     return profile.to_core()
 
@@ -49,7 +55,7 @@ def collective_cost(
     nbytes: int,
     members: Sequence[int],
     *,
-    cluster: str | ClusterProfile = "h100-8x",
+    cluster: Cluster = "h100-8x",
     dtype: str = "bfloat16",
     reduction: str = "sum",
 ) -> CommCost:
@@ -61,7 +67,8 @@ def collective_cost(
         nbytes: the larger of the send and receive buffer of a rank (of the root for gather and
             scatter), in bytes. 0 costs the latency alone.
         members: global ranks of the communicator; rank r sits on node ``r // gpus_per_node``.
-        cluster: a profile's name or path, or a profile.
+        cluster: a profile's name or path, a profile, or what its ``to_core()`` gave (checked and
+            converted once, for many calls).
         dtype: as ``prismcore`` names types; fp8 and averages limit the algorithms.
         reduction: ``sum``, ``prod``, ``max``, ``min``, ``avg`` or ``premul_sum``.
 
@@ -79,7 +86,7 @@ def candidates(
     nbytes: int,
     members: Sequence[int],
     *,
-    cluster: str | ClusterProfile = "h100-8x",
+    cluster: Cluster = "h100-8x",
     dtype: str = "bfloat16",
     reduction: str = "sum",
 ) -> list[CommCost]:
@@ -90,7 +97,7 @@ def candidates(
     return sorted(map(_cost, found), key=lambda cost: cost.duration_ns)
 
 
-def p2p_cost(nbytes: int, *, same_node: bool, cluster: str | ClusterProfile = "h100-8x") -> CommCost:
+def p2p_cost(nbytes: int, *, same_node: bool, cluster: Cluster = "h100-8x") -> CommCost:
     """Cost of one message of ``nbytes`` bytes between two ranks.
 
     Raises:
@@ -100,7 +107,7 @@ def p2p_cost(nbytes: int, *, same_node: bool, cluster: str | ClusterProfile = "h
     return _cost(_core.p2p_cost(nbytes, same_node, _core_profile(cluster)))
 
 
-def communicator_bytes(members: Sequence[int], *, cluster: str | ClusterProfile = "h100-8x") -> int:
+def communicator_bytes(members: Sequence[int], *, cluster: Cluster = "h100-8x") -> int:
     """Device memory in bytes that the communicator takes on each member; model in ``memory.cc``.
 
     Raises:

@@ -42,7 +42,7 @@ def test_every_core_field_is_set_from_the_profile():
     }
     assert names == flat | p2p
     assert core.cpu.name == "amd"
-    assert core.one_node.calibration.extra_latency_us == [9.0, 9.0, 48.2]
+    assert core.one_node.calibration.extra_latency_us == [9.2, 9.2, 31.1]
 
 
 @pytest.mark.parametrize("name", cluster_names())
