@@ -99,3 +99,15 @@ prism_standin(TARGET prism_allocator LABEL torch REFUSAL 1
   SONAME libprism_allocator.so
   EXPORTS ${prism_exports_dir}/torch.txt
   SOURCES ${prism_torch_sources})
+
+file(GLOB prism_blas_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/blas/*.cc)
+
+file(GLOB prism_cublas_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/cublas/*.cc)
+prism_standin(TARGET prism_cublas LABEL cublas REFUSAL 15  # CUBLAS_STATUS_NOT_SUPPORTED
+  SONAME libcublas.so.13 VERSION_NODE libcublas.so.13 EXPORTS ${prism_exports_dir}/cublas.txt
+  SOURCES ${prism_cublas_sources} ${prism_blas_sources})
+
+file(GLOB prism_cublaslt_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/cublaslt/*.cc)
+prism_standin(TARGET prism_cublaslt LABEL cublasLt REFUSAL 15
+  SONAME libcublasLt.so.13 VERSION_NODE libcublasLt.so.13 EXPORTS ${prism_exports_dir}/cublaslt.txt
+  SOURCES ${prism_cublaslt_sources} ${prism_blas_sources})
