@@ -2,7 +2,7 @@
 # the vendor's.
 #
 # prism_standin(TARGET SONAME LABEL REFUSAL EXPORTS SOURCES [VERSION_NODE])
-#   EXPORTS  one name a line, every name that the vendor's library exports (csrc/vgpu/standins/
+#   EXPORTS  files: one name a line, every name that the vendor's library exports (csrc/vgpu/standins/
 #            exports), with an optional second word:
 #              (none)  refused: counted, named in the report, returns REFUSAL
 #              ignore  harmless: counted, returns 0
@@ -18,7 +18,7 @@ function(prism_standin)
   if(NOT PRISM_SANITIZE STREQUAL "")
     return()  # they are loaded into a Python that is not instrumented; tests link their sources
   endif()
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;SONAME;VERSION_NODE;LABEL;REFUSAL;EXPORTS" "SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;SONAME;VERSION_NODE;LABEL;REFUSAL" "EXPORTS;SOURCES")
   foreach(required TARGET SONAME LABEL REFUSAL EXPORTS SOURCES)
     if(NOT DEFINED arg_${required})
       message(FATAL_ERROR "prism_standin: ${required} is missing")
@@ -28,7 +28,11 @@ function(prism_standin)
   set(trampolines "")
   set(owned "")
   set(globals "")
-  file(STRINGS ${arg_EXPORTS} lines REGEX "^[A-Za-z_]")
+  set(lines "")
+  foreach(exports IN LISTS arg_EXPORTS)
+    file(STRINGS ${exports} names REGEX "^[A-Za-z_]")
+    list(APPEND lines ${names})
+  endforeach()
   foreach(line IN LISTS lines)
     if(NOT line MATCHES "^([A-Za-z_][A-Za-z0-9_]*)( (ignore|own))?$")
       message(FATAL_ERROR "${arg_EXPORTS}: cannot read \"${line}\": expected NAME, NAME ignore or NAME own")
@@ -111,3 +115,14 @@ file(GLOB prism_cublaslt_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/vg
 prism_standin(TARGET prism_cublaslt LABEL cublasLt REFUSAL 15
   SONAME libcublasLt.so.13 VERSION_NODE libcublasLt.so.13 EXPORTS ${prism_exports_dir}/cublaslt.txt
   SOURCES ${prism_cublaslt_sources} ${prism_blas_sources})
+
+# The NCCL door. It does not take the place of libnccl.so.2 (own SONAME): it stands before it in
+# the global scope. Its sources are a library of their own for the C++ tests.
+file(GLOB prism_intercept_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/intercept/*.cc)
+prism_standin(TARGET prism_nccl LABEL nccl REFUSAL 5  # ncclInvalidUsage
+  SONAME libprism_nccl.so EXPORTS ${prism_exports_dir}/nccl.txt ${prism_exports_dir}/nccl_door.txt
+  SOURCES ${prism_intercept_sources})
+if(PRISM_BUILD_TESTS)
+  add_library(prism_intercept STATIC ${prism_intercept_sources})
+  target_link_libraries(prism_intercept PUBLIC prism_core PRIVATE prism_flags Threads::Threads ${CMAKE_DL_LIBS})
+endif()

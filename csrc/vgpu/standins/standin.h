@@ -7,4 +7,6 @@
 namespace prism::standins {
 // Counts the call in Session::report() and returns `answer`.
 int unimplemented(const char* library, const char* function, int answer) noexcept;
+// Told of every refused call (answer not 0). A library that has a "last error" defines its own.
+void on_refusal(const char* function) noexcept;
 }  // namespace prism::standins

@@ -1,0 +1,91 @@
+#include "intercept/device_port.h"
+
+#include <dlfcn.h>
+
+#include "vgpu/device/session.h"
+
+namespace prism::intercept {
+
+namespace {
+
+// The CUDA runtime of the process, which is the virtual GPU's: NCCL hands out memory that the
+// framework later passes to other CUDA calls, so it must come from there.
+template <class Function>
+Function* runtime(const char* name) noexcept {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+class VirtualDevice final : public DevicePort {
+ public:
+  std::uint32_t rank() const override { return session().options().rank; }
+
+  std::int32_t compute_capability() const override {
+    const DeviceProfile& device = session().options().device;
+    return 10 * device.compute_major + device.compute_minor;
+  }
+
+  std::int32_t current_device() const override {
+    int device = 0;
+    const auto get = runtime<int(int*)>("cudaGetDevice");
+    return get != nullptr && get(&device) == 0 ? device : 0;
+  }
+
+  bool is_device(const void* address) const override { return session().is_device(address); }
+
+  void* allocate(std::int64_t bytes) override {
+    void* address = nullptr;
+    const auto allocate = runtime<int(void**, std::size_t)>("cudaMalloc");
+    if (allocate == nullptr || allocate(&address, static_cast<std::size_t>(bytes)) != 0) {
+      return nullptr;
+    }
+    return address;
+  }
+
+  bool release(void* address) override {
+    const auto release = runtime<int(void*)>("cudaFree");
+    return release != nullptr && release(address) == 0;
+  }
+
+  std::uint32_t add_communicator(std::string_view name, std::uint32_t size, std::uint32_t position,
+                                 std::string_view unique_id) override {
+    vgpu::OpenCommunicator open;
+    open.name = name;
+    open.size = size;
+    open.position = position;
+    open.unique_id = unique_id;
+    return session().add_communicator(std::move(open));
+  }
+
+  void set_members(std::uint32_t slot, std::span<const std::uint32_t> members) override {
+    session().set_members(slot, members);
+  }
+
+  void communicate(void* stream, std::span<Op> parts) override {
+    session().communicate(stream, parts);
+  }
+
+  void enqueue(void* stream, std::function<void()> move,
+               std::span<const Touched> touches) override {
+    (void)touches;
+    session().enqueue(stream, std::move(move));
+  }
+
+  void note_written(const void* address, std::int64_t bytes) override {
+    (void)address;
+    (void)bytes;
+  }
+
+  std::int64_t real_bytes_limit() const override { return vgpu::Session::real_bytes_limit; }
+
+ private:
+  static vgpu::Session& session() { return vgpu::Session::get(); }
+};
+
+}  // namespace
+
+DevicePort& device_port() {
+  static VirtualDevice device;
+  return device;
+}
+
+}  // namespace prism::intercept
