@@ -1,5 +1,5 @@
 // What cuBLAS 13 passes over its C boundary, in our own words: values and sizes are checked
-// against the vendor's headers by tests/python/test_blas_abi.py. Enumerations arrive as ints.
+// against the vendor's headers by tests/abi/blas.cc. Enumerations arrive as ints.
 #pragma once
 
 #include <cstdint>

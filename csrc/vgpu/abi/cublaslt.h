@@ -1,5 +1,5 @@
 // What cuBLASLt 13 passes over its C boundary, in our own words; checked against the vendor's
-// headers by tests/python/test_blas_abi.py. Descriptors are opaque to callers, but their size is
+// headers by tests/abi/blas.cc. Descriptors are opaque to callers, but their size is
 // public (they may live on the caller's stack), so ours must fit.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What NCCL passes over its C boundary (2.30.7, the version torch 2.14.1 pins), in our own words:
 // values, sizes and offsets are checked against the vendor's header by
-// tests/python/test_nccl_abi.py.
+// tests/abi/nccl.cc.
 #pragma once
 
 #include <climits>
