@@ -11,6 +11,9 @@ namespace prism::intercept {
 
 // World ranks in order of position. A later announcement of a colour replaces an earlier one.
 void announce_split(int color, std::span<const std::uint32_t> members);
-std::optional<std::vector<std::uint32_t>> announced_members(int color);
+// For the next split, whatever its colour: where the framework picks the colour out of our sight.
+void announce_next_split(std::span<const std::uint32_t> members);
+// Asked once by every split, also by one without a colour (nobody's members).
+std::optional<std::vector<std::uint32_t>> take_members(int color);
 
 }  // namespace prism::intercept

@@ -94,6 +94,7 @@ Result split(Handle parent, int color, int key, Handle* made, const void* config
   if (source == nullptr) return wrong(nccl::invalid_argument, "no such communicator");
   if (made == nullptr) return wrong(nccl::invalid_argument, "no place for the communicator");
   *made = nullptr;
+  const auto members = take_members(color);
   if (color == nccl::split_no_color) return nccl::success;
   if (color < 0) {
     return wrong(nccl::invalid_argument, "colour " + std::to_string(color) +
@@ -109,7 +110,6 @@ Result split(Handle parent, int color, int key, Handle* made, const void* config
     return wrong(nccl::invalid_argument,
                  "the configuration was not made with NCCL_CONFIG_INITIALIZER");
   }
-  const auto members = announced_members(color);
   if (!members) {
     return wrong(nccl::invalid_usage, "who else has colour " + std::to_string(color) +
                                           " is not known: absent ranks cannot tell, and no group "

@@ -148,14 +148,19 @@ PRISM_EXPORT Result ncclCommDeregister(Handle communicator, void*) {
                  [&] { return Check("ncclCommDeregister", communicator).result(); });
 }
 
-// Not NCCL's: see membership.h. members: world ranks in order of position.
+// Not NCCL's: see membership.h. members: world ranks in order of position; colour -1: the next
+// split.
 PRISM_EXPORT Result prism_nccl_announce_split(int color, const std::uint32_t* members,
                                               std::size_t count) {
   return guarded("prism_nccl_announce_split", [&]() -> Result {
-    if (color < 0 || members == nullptr || count == 0) {
+    if (color < -1 || members == nullptr || count == 0) {
       return fail(nccl::invalid_argument, "prism_nccl_announce_split: no colour or no members");
     }
-    announce_split(color, {members, count});
+    if (color == -1) {
+      announce_next_split({members, count});
+    } else {
+      announce_split(color, {members, count});
+    }
     return nccl::success;
   });
 }
