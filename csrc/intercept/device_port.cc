@@ -18,6 +18,7 @@ Function* runtime(const char* name) noexcept {
 class VirtualDevice final : public DevicePort {
  public:
   std::uint32_t rank() const override { return session().options().rank; }
+  std::uint32_t world_size() const override { return session().options().world_size; }
 
   std::int32_t compute_capability() const override {
     const DeviceProfile& device = session().options().device;
@@ -66,13 +67,16 @@ class VirtualDevice final : public DevicePort {
 
   void enqueue(void* stream, std::function<void()> move,
                std::span<const Touched> touches) override {
-    (void)touches;
-    session().enqueue(stream, std::move(move));
+    std::vector<vgpu::Range> ranges;
+    ranges.reserve(touches.size());
+    for (const Touched& touched : touches) {
+      ranges.push_back(vgpu::range_of(touched.address, touched.bytes));
+    }
+    session().enqueue(stream, std::move(move), std::move(ranges));
   }
 
   void note_written(const void* address, std::int64_t bytes) override {
-    (void)address;
-    (void)bytes;
+    session().note_written(address, bytes);
   }
 
   std::int64_t real_bytes_limit() const override { return vgpu::Session::real_bytes_limit; }

@@ -22,7 +22,8 @@ class DevicePort {
  public:
   virtual ~DevicePort() = default;
 
-  virtual std::uint32_t rank() const = 0;               // in the world
+  virtual std::uint32_t rank() const = 0;  // in the world
+  virtual std::uint32_t world_size() const = 0;
   virtual std::int32_t compute_capability() const = 0;  // 10 * major + minor
   virtual std::int32_t current_device() const = 0;
   virtual bool is_device(const void* address) const = 0;

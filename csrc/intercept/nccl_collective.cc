@@ -8,6 +8,7 @@
 #include "intercept/export.h"
 #include "intercept/failure.h"
 #include "intercept/launch.h"
+#include "intercept/nccl.h"
 
 using namespace prism::intercept;
 using prism::DataType;

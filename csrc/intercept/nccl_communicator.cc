@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "intercept/export.h"
 #include "intercept/failure.h"
 #include "intercept/membership.h"
+#include "intercept/nccl.h"
 
 using namespace prism::intercept;
 namespace nccl = prism::abi::nccl;
@@ -24,6 +26,16 @@ namespace {
 std::string name_of(const nccl::Config& config, std::string_view shared) {
   if (config.name != nullptr && *config.name != '\0') return config.name;
   return "nccl:" + prism::hash128(std::as_bytes(std::span(shared))).hex().substr(0, 12);
+}
+
+// A communicator of all ranks in which this one has its own place is the world. NCCL tells no more;
+// the members of other communicators are told by the framework's groups.
+std::vector<std::uint32_t> members_if_world(std::uint32_t size, std::uint32_t position) {
+  const DevicePort& port = device_port();
+  if (size != port.world_size() || position != port.rank()) return {};
+  std::vector<std::uint32_t> members(size);
+  std::iota(members.begin(), members.end(), 0U);
+  return members;
 }
 
 Result make(const char* function, Handle* made, int size, std::string_view unique_id, int position,
@@ -40,8 +52,10 @@ Result make(const char* function, Handle* made, int size, std::string_view uniqu
     }
     const auto read = read_config(config);
     if (!read) return wrong("the configuration was not made with NCCL_CONFIG_INITIALIZER");
-    *made = open_communicator(name_of(*read, unique_id), static_cast<std::uint32_t>(size),
-                              static_cast<std::uint32_t>(position), unique_id);
+    const auto ranks = static_cast<std::uint32_t>(size);
+    const auto own = static_cast<std::uint32_t>(position);
+    *made = open_communicator(name_of(*read, unique_id), ranks, own, unique_id,
+                              members_if_world(ranks, own));
     return nccl::success;
   });
 }

@@ -12,6 +12,7 @@
 #include "intercept/failure.h"
 #include "intercept/launch.h"
 #include "intercept/membership.h"
+#include "intercept/nccl.h"
 
 using namespace prism::intercept;
 namespace nccl = prism::abi::nccl;
@@ -148,8 +149,6 @@ PRISM_EXPORT Result ncclCommDeregister(Handle communicator, void*) {
                  [&] { return Check("ncclCommDeregister", communicator).result(); });
 }
 
-// Not NCCL's: see membership.h. members: world ranks in order of position; colour -1: the next
-// split.
 PRISM_EXPORT Result prism_nccl_announce_split(int color, const std::uint32_t* members,
                                               std::size_t count) {
   return guarded("prism_nccl_announce_split", [&]() -> Result {
