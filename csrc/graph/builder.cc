@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "graph/op_check.h"
-#include "graph/op_columns.h"
+#include "graph/op_store.h"
 #include "graph/tables.h"
 
 namespace prism {
@@ -28,8 +28,8 @@ struct Cut {
   std::size_t from = 0, size = 0;
 };
 
-bool is_iteration_mark(OpKind kind, std::uint8_t detail) noexcept {
-  return kind == OpKind::mark && detail == static_cast<std::uint8_t>(MarkKind::iteration);
+bool is_iteration_mark(const Op& op) noexcept {
+  return op.kind == OpKind::mark && op.detail == static_cast<std::uint8_t>(MarkKind::iteration);
 }
 
 // By communicator slot, how many members it must have; slots in no op: 0.
@@ -81,7 +81,7 @@ struct GraphBuilder::Impl {
   StringTable strings;
   KernelTable kernels;
   CommunicatorTable communicators;
-  OpColumns ops;
+  OpStore ops;
   Buffer<std::uint64_t> block_offsets;
   ContentTable blocks;
   Buffer<std::uint64_t> program_offsets;
@@ -140,7 +140,7 @@ std::uint32_t GraphBuilder::Impl::iterations_of(
   std::uint32_t marks = 0;
   for (const std::uint32_t block : list) {
     for (std::uint64_t i = block_offsets[block]; i < block_offsets[block + 1]; ++i) {
-      if (is_iteration_mark(ops.kind(i), ops.detail(i))) ++marks;
+      if (is_iteration_mark(ops[i])) ++marks;
     }
   }
   return marks;
@@ -149,7 +149,7 @@ std::uint32_t GraphBuilder::Impl::iterations_of(
 // Communication ops of a block are the parts of the launch that ends it.
 void GraphBuilder::Impl::add_needs(std::uint32_t block, Needs& wanted) const {
   for (std::uint64_t i = block_offsets[block + 1]; i > block_offsets[block]; --i) {
-    const Op op = ops.op(i - 1);
+    const Op& op = ops[i - 1];
     if (!is_communication(op.kind)) break;
     need(wanted, op);
   }
@@ -263,7 +263,7 @@ void GraphBuilder::set_rank(std::uint32_t rank, std::span<const Op> ops,
                          std::to_string(bindings.size()) + " slots given");
       }
       if (closes_block(op)) cut(i + 1);
-    } else if (is_iteration_mark(op.kind, op.detail)) {
+    } else if (is_iteration_mark(op)) {
       ++iterations;
     }
   }
@@ -368,7 +368,7 @@ void GraphBuilder::infer_program(std::uint32_t rank, std::span<const std::uint32
       throw GraphError(here + " found, expected below " + std::to_string(impl.num_blocks()));
     }
     if (i + 1 < blocks.size() &&
-        !is_communication(impl.ops.kind(impl.block_offsets[blocks[i] + 1] - 1))) {
+        !is_communication(impl.ops[impl.block_offsets[blocks[i] + 1] - 1].kind)) {
       throw GraphError(here + " ends without communication, expected only as the last block");
     }
   }
@@ -408,7 +408,6 @@ Graph GraphBuilder::finish(std::string_view metadata) {
   const auto set = [&](format::Section section, std::span<const std::byte> bytes) {
     sources[static_cast<std::size_t>(section)] = bytes;
   };
-  impl.ops.sources(sources);
   impl.strings.sources(sources);
   impl.kernels.sources(sources);
   impl.communicators.sources(sources);
@@ -425,8 +424,8 @@ Graph GraphBuilder::finish(std::string_view metadata) {
   set(format::Section::metadata, std::as_bytes(std::span(metadata)));
   const std::uint32_t world_size = impl.world_size;
   impl.blocks = ContentTable();
-  Graph graph = write_image(world_size, impl.iterations, sources,
-                            [&](format::Section section) { impl.ops.release(section); });
+  Graph graph = write_image(world_size, impl.iterations, sources, impl.ops.size(),
+                            [&](const OpColumns& columns) { impl.ops.move_to(columns); });
   impl_ = std::make_unique<Impl>(world_size);
   return graph;
 }

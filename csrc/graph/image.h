@@ -12,6 +12,7 @@
 
 #include "graph/format.h"
 #include "graph/graph.h"
+#include "graph/op_store.h"
 
 namespace prism {
 
@@ -73,9 +74,9 @@ Graph read_image(std::shared_ptr<const Storage> storage, std::string_view origin
 // The part of it behind layout and checksums.
 void check_contents(const Graph::Impl& graph, std::string_view origin);
 
-// Writes a graph from its sections, by Section. `written(section)` may free a source.
+// Writes a graph from its sections, by Section; those of ops are left out and filled by `put_ops`.
 using Sources = std::array<std::span<const std::byte>, format::sections.size()>;
 Graph write_image(std::uint32_t world_size, std::uint32_t iterations, const Sources& sources,
-                  const std::function<void(format::Section)>& written);
+                  std::size_t num_ops, const std::function<void(const OpColumns&)>& put_ops);
 
 }  // namespace prism

@@ -1,6 +1,7 @@
 // What must hold for the ops of a program, whoever made them. Internal to csrc/graph.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -19,8 +20,72 @@ struct OpLimits {
   std::size_t strings = 0;
 };
 
+namespace op_check {
+
+// What the fields of a kind refer to.
+enum class Use : std::uint8_t { invalid, plain, kernel, copy, mark, reducing, communication };
+
+constexpr std::array<Use, 256> make_uses() {
+  std::array<Use, 256> uses{};
+  const auto set = [&](OpKind kind, Use use) { uses[static_cast<std::size_t>(kind)] = use; };
+  for (int kind = 0; kind <= static_cast<int>(OpKind::mark); ++kind) {
+    set(static_cast<OpKind>(kind), Use::plain);
+  }
+  set(OpKind::kernel, Use::kernel);
+  set(OpKind::copy, Use::copy);
+  set(OpKind::mark, Use::mark);
+  for (int kind = static_cast<int>(OpKind::all_reduce); kind <= static_cast<int>(OpKind::scatter);
+       ++kind) {
+    set(static_cast<OpKind>(kind), Use::communication);
+  }
+  set(OpKind::all_reduce, Use::reducing);
+  set(OpKind::reduce_scatter, Use::reducing);
+  set(OpKind::reduce, Use::reducing);
+  set(OpKind::send, Use::communication);
+  set(OpKind::recv, Use::communication);
+  return uses;
+}
+
+inline constexpr std::array<Use, 256> uses = make_uses();
+inline constexpr std::uint8_t known_flags =
+    Op::provenance_mask | Op::group_continues | Op::blocking;
+
+constexpr bool in_range(std::int64_t value) noexcept { return value >= 0 && value <= max_value; }
+
+constexpr bool is_known(DataType dtype) noexcept {
+  return dtype <= DataType::float8e5m2 || dtype == DataType::none;
+}
+
+}  // namespace op_check
+
 // Whether an op can stand on its own; `describe_fault` says why not.
-bool is_sound(const Op& op, const OpLimits& limits) noexcept;
+inline bool is_sound(const Op& op, const OpLimits& limits) noexcept {
+  using namespace op_check;
+  if (!in_range(op.duration_ns) || !in_range(op.bytes) || (op.flags & ~known_flags) != 0 ||
+      !is_known(op.dtype)) {
+    return false;
+  }
+  const bool alone = !op.continues();
+  switch (uses[static_cast<std::size_t>(op.kind)]) {
+    case Use::plain:
+      return alone;
+    case Use::kernel:
+      return alone && op.ref < limits.kernels;
+    case Use::copy:
+      return alone && op.detail <= static_cast<std::uint8_t>(CopyDirection::host_to_host);
+    case Use::mark:
+      return alone && op.ref < limits.strings &&
+             op.detail <= static_cast<std::uint8_t>(MarkKind::phase);
+    case Use::reducing:
+      return op.detail <= static_cast<std::uint8_t>(Reduction::premul_sum);
+    case Use::communication:
+      return true;
+    case Use::invalid:
+      return false;
+  }
+  return false;
+}
+
 std::string describe_fault(const Op& op, const OpLimits& limits);
 
 // What is wrong with the ops of one program, with the op's number; empty if nothing is.

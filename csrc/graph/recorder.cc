@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "graph/op_check.h"
-#include "graph/op_columns.h"
 #include "graph/tables.h"
 
 namespace prism {
@@ -200,8 +199,6 @@ Graph Recorder::Impl::finish(std::string_view metadata) {
     if (is_communication(ops[i].kind)) ops[i].ref = number[ops[i].ref];
   }
 
-  OpColumns columns;
-  columns.append(ops.view());
   call_sites.truncate(std::min(call_sites.size(), program.size()));
   while (call_sites.size() < program.size()) call_sites.push(0);
   const std::uint64_t program_offsets[] = {0, program.size()};
@@ -213,7 +210,6 @@ Graph Recorder::Impl::finish(std::string_view metadata) {
   const auto set = [&](format::Section section, std::span<const std::byte> bytes) {
     sources[static_cast<std::size_t>(section)] = bytes;
   };
-  columns.sources(sources);
   strings.sources(sources);
   kernels.sources(sources);
   communicators.sources(sources);
@@ -228,7 +224,8 @@ Graph Recorder::Impl::finish(std::string_view metadata) {
   set(format::Section::binding_offsets, std::as_bytes(std::span(binding_offsets)));
   set(format::Section::bindings, bindings.raw());
   set(format::Section::metadata, std::as_bytes(std::span(metadata)));
-  return write_image(world_size, iterations, sources, {});
+  return write_image(world_size, iterations, sources, ops.size(),
+                     [&](const OpColumns& columns) { columns.put(0, ops.view()); });
 }
 
 Graph Recorder::finish(std::string_view metadata) {

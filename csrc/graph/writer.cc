@@ -66,34 +66,66 @@ class PendingFile {
 
 }  // namespace
 
-Graph write_image(std::uint32_t world_size, std::uint32_t iterations, const Sources& sources,
-                  const std::function<void(format::Section)>& written) {
-  std::uint64_t total = format::preamble_bytes;
-  for (const auto& source : sources) total = format::aligned(total) + source.size();
-  total = format::aligned(total);
+namespace {
 
+using Table = std::array<SectionEntry, format::sections.size()>;
+
+template <class T>
+T* column(std::byte* image, const Table& table, format::Section section) {
+  return reinterpret_cast<T*>(image + table[static_cast<std::size_t>(section)].offset);
+}
+
+OpColumns op_columns(std::byte* image, const Table& table) {
+  using format::Section;
+  OpColumns columns;
+  columns.kind = column<std::uint8_t>(image, table, Section::op_kind);
+  columns.flags = column<std::uint8_t>(image, table, Section::op_flags);
+  columns.dtype = column<std::uint8_t>(image, table, Section::op_dtype);
+  columns.detail = column<std::uint8_t>(image, table, Section::op_detail);
+  columns.ref = column<std::uint32_t>(image, table, Section::op_ref);
+  columns.stream = column<std::uint16_t>(image, table, Section::op_stream);
+  columns.event_stream = column<std::uint16_t>(image, table, Section::op_event_stream);
+  columns.peer = column<std::uint32_t>(image, table, Section::op_peer);
+  columns.host_ns = column<std::uint32_t>(image, table, Section::op_host_ns);
+  columns.tag = column<std::uint32_t>(image, table, Section::op_tag);
+  columns.duration_ns = column<std::int64_t>(image, table, Section::op_duration_ns);
+  columns.bytes = column<std::int64_t>(image, table, Section::op_bytes);
+  return columns;
+}
+
+}  // namespace
+
+Graph write_image(std::uint32_t world_size, std::uint32_t iterations, const Sources& sources,
+                  std::size_t num_ops, const std::function<void(const OpColumns&)>& put_ops) {
+  Table table;
+  std::uint64_t end = format::preamble_bytes;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const std::uint32_t element_bytes = format::sections[i].element_bytes;
+    const bool of_ops = i <= static_cast<std::size_t>(format::Section::op_bytes);
+    const std::uint64_t bytes = of_ops ? num_ops * element_bytes : sources[i].size();
+    table[i] = {static_cast<std::uint32_t>(i), element_bytes, format::aligned(end), bytes, 0};
+    end = table[i].offset + bytes;
+  }
+  const std::uint64_t total = format::aligned(end);
   auto* image = static_cast<std::byte*>(std::malloc(total));
   if (image == nullptr) throw std::bad_alloc();
   auto storage = Storage::take(image, total);
 
-  std::array<SectionEntry, format::sections.size()> table;
-  std::uint64_t end = format::preamble_bytes;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const std::span<const std::byte> source = sources[i];
-    const std::uint64_t offset = format::aligned(end);
-    std::memset(image + end, 0, offset - end);
-    if (!source.empty()) std::memcpy(image + offset, source.data(), source.size());
-    end = offset + source.size();
-    table[i] = {static_cast<std::uint32_t>(i), format::sections[i].element_bytes, offset,
-                source.size(), hash64({image + offset, source.size()})};
-    if (written) written(static_cast<format::Section>(i));
+  put_ops(op_columns(image, table));
+  end = format::preamble_bytes;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    SectionEntry& entry = table[i];
+    std::memset(image + end, 0, entry.offset - end);
+    if (!sources[i].empty()) std::memcpy(image + entry.offset, sources[i].data(), entry.bytes);
+    entry.checksum = hash64({image + entry.offset, entry.bytes});
+    end = entry.offset + entry.bytes;
   }
   std::memset(image + end, 0, total - end);
 
   Header header;
   header.magic = format::magic;
   header.version = format::version;
-  header.sections = static_cast<std::uint32_t>(sources.size());
+  header.sections = static_cast<std::uint32_t>(table.size());
   header.file_bytes = total;
   header.world_size = world_size;
   header.iterations = iterations;
