@@ -1,7 +1,8 @@
 #include "graph/op_store.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -26,15 +27,17 @@ void OpColumns::put(std::size_t at, std::span<const Op> ops) const noexcept {
   }
 }
 
-void OpStore::Free::operator()(Op* ops) const noexcept { std::free(ops); }
+void OpStore::Unmap::operator()(Op* ops) const noexcept { ::munmap(ops, chunk_bytes); }
 
 void OpStore::append(std::span<const Op> ops) {
   while (!ops.empty()) {
     const std::size_t used = size_ % chunk_ops;
     if (used == 0) {
-      auto* chunk = static_cast<Op*>(std::malloc(chunk_ops * sizeof(Op)));
-      if (chunk == nullptr) throw std::bad_alloc();
-      chunks_.emplace_back(chunk);
+      // Not malloc: what is freed here must go back at once, wherever it lies.
+      void* chunk =
+          ::mmap(nullptr, chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (chunk == MAP_FAILED) throw std::bad_alloc();
+      chunks_.emplace_back(static_cast<Op*>(chunk));
     }
     const std::size_t count = std::min(ops.size(), chunk_ops - used);
     std::memcpy(chunks_.back().get() + used, ops.data(), count * sizeof(Op));

@@ -33,12 +33,13 @@ class OpStore {
   void move_to(const OpColumns& columns) noexcept;  // leaves the store empty
 
  private:
-  static constexpr std::size_t chunk_ops = std::size_t{1} << 13;
-  struct Free {
+  static constexpr std::size_t chunk_ops = std::size_t{1} << 16;
+  static constexpr std::size_t chunk_bytes = chunk_ops * sizeof(Op);
+  struct Unmap {
     void operator()(Op* ops) const noexcept;
   };
 
-  std::vector<std::unique_ptr<Op, Free>> chunks_;
+  std::vector<std::unique_ptr<Op, Unmap>> chunks_;
   std::size_t size_ = 0;
 };
 
