@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+
+from prismcore import GraphBuilder
+from prismcore.errors import GraphError
+from prismcore.graph import OP_DTYPE, CopyDirection, MarkKind, OpFlag, OpKind, Provenance, Reduction
+
+
+def test_peers_are_relative_so_that_neighbours_share_a_program():
+    builder = GraphBuilder(8)
+    ring = builder.communicator("ring", [7, 5, 3, 1, 0, 2, 4, 6])
+    order = builder.members(ring).tolist()
+    for i, r in enumerate(order):
+        rank = builder.rank(r)
+        with rank.group():
+            rank.send(ring, to=order[(i + 1) % 8], bytes=8, tag=4)
+            rank.recv(ring, source=order[i - 1], bytes=8, tag=4)
+    graph = builder.finish()
+    assert graph.num_programs == 1
+    send, recv = graph.ops(3)
+    assert (send["peer"], recv["peer"], send["tag"]) == (1, 7, 4)
+    assert (send["kind"], recv["kind"]) == (OpKind.SEND, OpKind.RECV)
+
+
+def test_a_group_is_one_launch_and_nested_groups_are_the_outer_one():
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    rank = builder.rank(0)
+    with rank.group():
+        rank.send(world, to=1, bytes=1, call_site="a.py:1")
+        with rank.group():
+            rank.recv(world, source=1, bytes=2)
+        rank.recv(world, source=1, bytes=3)
+    with rank.group():
+        pass
+    rank.all_reduce(world, bytes=4, call_site="a.py:9")
+    graph = builder.finish()
+    continues = (graph.ops(0)["flags"] & OpFlag.GROUP_CONTINUES != 0).tolist()
+    assert continues == [True, True, False, False]
+    assert graph.num_blocks == 2
+    assert graph.program_call_sites(0) == ["a.py:1", "a.py:9"]
+
+
+def test_events_are_named_by_how_many_records_ago():
+    builder = GraphBuilder(1)
+    rank = builder.rank(0)
+    first = rank.record(stream=3)
+    other = rank.record(stream=1)
+    second = rank.record(stream=3)
+    rank.wait(first, stream=0)
+    rank.wait(second, stream=0)
+    rank.sync(other)
+    rank.sync(stream=3)
+    rank.sync()
+    rank.record(stream=3)
+    rank.wait(first, stream=2)
+    ops = builder.finish().ops(0)
+    waits = [
+        (int(o["stream"]), int(o["event_stream"]), int(o["peer"]))
+        for o in ops
+        if o["kind"] == OpKind.EVENT_WAIT
+    ]
+    assert waits == [(0, 3, 2), (0, 3, 1), (2, 3, 3)]
+    kinds = [OpKind(k) for k in ops["kind"][5:8]]
+    assert kinds == [OpKind.EVENT_SYNC, OpKind.STREAM_SYNC, OpKind.DEVICE_SYNC]
+    assert (ops[5]["event_stream"], ops[5]["peer"]) == (1, 1)
+
+
+def test_every_method_writes_its_fields():
+    builder = GraphBuilder(4)
+    world = builder.communicator("world", [3, 2, 1, 0])
+    rank = builder.rank(1)
+    rank.host_gap(5)
+    rank.copy(bytes=8, duration_ns=2, direction=CopyDirection.DEVICE_TO_HOST, blocking=True, stream=1)
+    rank.fill(bytes=9, duration_ns=3)
+    rank.host_callback(4, stream=2)
+    rank.reserve(100)
+    rank.allocate(50)
+    rank.free(50)
+    rank.release(100)
+    rank.mark_phase("forward")
+    rank.mark_micro_batch()
+    rank.mark_iteration()
+    rank.all_reduce(world, bytes=1, reduction=Reduction.MAX, provenance=Provenance.MEASURED, host_ns=6)
+    rank.reduce_scatter(world, bytes=2)
+    rank.all_gather(world, bytes=3)
+    rank.all_to_all(world, bytes=4)
+    rank.broadcast(world, root=3, bytes=5)
+    rank.rooted(OpKind.REDUCE, world, root=0, bytes=6, reduction=Reduction.AVG)
+    graph = builder.finish()
+    ops = graph.ops(1)
+    assert [OpKind(k).name for k in ops["kind"]] == [
+        *("HOST_GAP", "COPY", "SET", "HOST_CALLBACK", "RESERVE", "ALLOCATE", "FREE", "RELEASE"),
+        *("MARK", "MARK", "MARK", "ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL"),
+        *("BROADCAST", "REDUCE"),
+    ]
+    assert ops["duration_ns"][:4].tolist() == [5, 2, 3, 4]
+    assert ops["flags"][1] == OpFlag.BLOCKING | Provenance.MODEL
+    assert ops["detail"][1] == CopyDirection.DEVICE_TO_HOST
+    assert ops["bytes"][4:8].tolist() == [100, 50, 50, 100]
+    assert ops["detail"][8:11].tolist() == [MarkKind.PHASE, MarkKind.MICRO_BATCH, MarkKind.ITERATION]
+    assert graph.string(int(ops["ref"][8])) == "forward"
+    assert ops["bytes"][11:].tolist() == [1, 2, 3, 4, 5, 6]
+    assert (ops["detail"][11], ops["flags"][11], ops["host_ns"][11]) == (
+        Reduction.MAX,
+        Provenance.MEASURED,
+        6,
+    )
+    assert ops["peer"][15:].tolist() == [0, 3]  # positions of ranks 3 and 0
+    assert ops["detail"][16] == Reduction.AVG
+    assert graph.iterations == 1
+
+
+def test_mistakes_are_named():
+    builder = GraphBuilder(3)
+    pair = builder.communicator("pair", [0, 1])
+    with pytest.raises(GraphError, match="rank 2 is no member of communicator 0"):
+        builder.rank(2).all_reduce(pair, bytes=1)
+    with pytest.raises(GraphError, match="rank 2 is no member"):
+        builder.rank(0).send(pair, to=2, bytes=1)
+    with pytest.raises(GraphError, match="communicator id 9 found"):
+        builder.rank(0).all_reduce(9, bytes=1)
+    with pytest.raises(GraphError, match="expected a kind with a root"):
+        builder.rank(0).rooted(OpKind.ALL_GATHER, pair, root=0, bytes=1)
+    with pytest.raises(GraphError, match="event of rank 1"):
+        builder.rank(0).wait(builder.rank(1).record())
+    with pytest.raises(GraphError, match="not both"):
+        builder.rank(0).sync(builder.rank(0).record(), stream=0)
+    with pytest.raises(GraphError, match="kernel in a group"), builder.rank(0).group():
+        builder.rank(0).kernel("k", duration_ns=1)
+    builder.rank(1).kernel("k", duration_ns=-1)
+    with pytest.raises(GraphError, match="rank 1: op 1: kernel: duration_ns -1 found"):
+        builder.finish()
+
+
+def test_set_rank_takes_arrays_of_other_layouts():
+    builder = GraphBuilder(2)
+    ops = np.zeros(4, dtype=OP_DTYPE)
+    ops["duration_ns"] = [1, 2, 3, 4]
+    builder.set_rank(0, ops[::2])
+    builder.set_rank(1, np.frombuffer(b"\0" + ops.tobytes(), dtype=OP_DTYPE, offset=1))
+    with pytest.raises(GraphError, match="rank 1: has a program already"):
+        builder.set_rank(1, ops)
+    graph = builder.finish()
+    assert graph.ops(0)["duration_ns"].tolist() == [1, 3]
+    assert graph.ops(1)["duration_ns"].tolist() == [1, 2, 3, 4]
