@@ -233,7 +233,9 @@ KernelWork multi_tensor_work(const Launch& launch) {
     read = 0;
   } else if (text.starts_with("Copy")) {
     work.family = KernelFamily::copy;
-    read = written = 1;
+    const NameNode* source = name.argument(*functor, 1);  // CopyFunctor<to, from, ...>
+    read = source != nullptr && source->bytes > 0 ? source->bytes / value : 1;
+    written = 1;
   } else if (numbers == lists.size()) {
     read = static_cast<double>(std::clamp<std::int64_t>(lists[1], 0, 8));
   }

@@ -18,10 +18,10 @@ using NameId = std::uint32_t;
 inline constexpr NameId no_name = std::numeric_limits<NameId>::max();
 
 struct NameNode {
-  enum class Kind : std::uint8_t { name, builtin, pointer, literal, lambda, other };
+  enum class Kind : std::uint8_t { name, builtin, pointer, literal, lambda, parameter, other };
   Kind kind = Kind::other;
   std::string_view text = {};          // last identifier, without scope and arguments
-  std::int64_t value = 0;              // literal
+  std::int64_t value = 0;              // literal; parameter: index of the template argument
   std::uint32_t bytes = 0;             // size of a value of this type; 0: not known
   DataType dtype = DataType::none;     // where the type is one
   NameId scope = no_name;              // of a member: what it stands in

@@ -257,9 +257,9 @@ NameId MangledParser::substitution() {
 
 NameId MangledParser::template_parameter() {
   take('T');
-  decimal();
+  const std::int64_t index = at() == '_' ? 0 : decimal() + 1;
   if (!take('_')) return fail();
-  return out_.add({.kind = NameNode::Kind::other});
+  return out_.add({.kind = NameNode::Kind::parameter, .value = index});
 }
 
 NameId MangledParser::with_arguments(NameId id) {

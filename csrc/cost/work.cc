@@ -121,7 +121,7 @@ constexpr std::array rules = {
     Rule{"cuComputePartGradGammaBeta", norm_weight_work},
     Rule{"cuComputeGradGammaBeta", norm_weight_work},
     Rule{"GammaBeta1dBackwardCUDAKernel", norm_weight_work, true},
-    Rule{"Compute1dBackwardFusedParamsCUDAKernel", norm_moments_work},
+    Rule{"Compute1dBackwardFusedParamsCUDAKernel", covered<F::normalization, 1, 8>},
     Rule{"ComputeInternalGradientsCUDAKernel", norm_moments_work},
     Rule{"batch_norm_collect_statistics", covered<F::normalization, 1, 0, 4>, true},
     Rule{"batch_norm_transform_input", covered<F::normalization, 2, 0, 4>, true},

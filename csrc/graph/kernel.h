@@ -22,6 +22,8 @@ struct KernelShape {
   DataType dtype = DataType::none;  // GEMM operand type
   std::uint8_t transposes = 0;      // GEMM: bit 0 = A, bit 1 = B
   std::uint16_t reserved = 0;
+  // Of a GEMM. Else m is 0 and n, k hold what the launch's arguments told of its work (elements, or
+  // rows and width: cost/launch_counts.h); 0: not told.
   Gemm gemm;
   friend bool operator==(const KernelShape&, const KernelShape&) = default;
 };
