@@ -1,7 +1,91 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "bind/bind.h"
+#include "bind/numpy.h"
+#include "engine/replay.h"
 
 namespace prism::bind {
+namespace {
 
-void init_engine(nb::module_&) {}
+using Slow = std::tuple<std::uint32_t, double, std::int64_t, std::int64_t>;
+
+// The result under the names of ReplayResult; tables are flat.
+nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
+  nb::typed<nb::dict, nb::str, nb::any> out;
+  out["iterations"] = result.iterations;
+  out["iteration_time_ns"] = owned_array(std::move(result.iteration_time_ns));
+  out["ranks"] = owned_array(std::move(result.ranks));
+  static_assert(sizeof(TimeSplit) == 6 * sizeof(std::int64_t));
+  std::vector<std::int64_t> splits(result.splits.size() * 6);
+  if (!splits.empty()) std::memcpy(splits.data(), result.splits.data(), splits.size() * 8);
+  out["splits"] = owned_array(std::move(splits));
+  out["iteration_end_ns"] = owned_array(std::move(result.iteration_end_ns));
+  out["peak_allocated_bytes"] = owned_array(std::move(result.peak_allocated_bytes));
+  out["events"] = result.events;
+  out["device_time_ns"] = result.device_time_ns;
+  out["warnings"] = result.warnings;
+  const auto column = [&](const char* name, auto member) {
+    using Value = std::remove_cvref_t<decltype(std::declval<Interval>().*member)>;
+    std::vector<Value> values;
+    values.reserve(result.timeline.size());
+    for (const Interval& interval : result.timeline) values.push_back(interval.*member);
+    out[name] = owned_array(std::move(values));
+  };
+  column("timeline_rank", &Interval::rank);
+  column("timeline_stream", &Interval::stream);
+  column("timeline_op", &Interval::op);
+  column("timeline_block_position", &Interval::block_position);
+  column("timeline_arrive_ns", &Interval::arrive_ns);
+  column("timeline_start_ns", &Interval::start_ns);
+  column("timeline_end_ns", &Interval::end_ns);
+  return out;
+}
+
+}  // namespace
+
+void init_engine(nb::module_& m) {
+  m.def(
+      "replay",
+      [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
+         const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
+         std::vector<std::uint32_t> timeline_ranks) {
+        ReplayOptions options;
+        options.threads = threads;
+        for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
+          options.slow_ranks.push_back({rank, factor, from_ns, to_ns});
+        }
+        options.cluster = cluster;
+        options.device = device;
+        options.eager_bytes = eager_bytes;
+        options.timeline_ranks = std::move(timeline_ranks);
+        ReplayResult result;
+        {
+          const nb::gil_scoped_release no_gil;
+          result = replay(graph, options);
+        }
+        return to_dict(std::move(result));
+      },
+      nb::arg("graph"), nb::arg("threads"), nb::arg("slow_ranks"), nb::arg("cluster").none(),
+      nb::arg("device").none(), nb::arg("eager_bytes"), nb::arg("timeline_ranks"));
+  m.def(
+      "memory_curve",
+      [](const Graph& graph, std::uint32_t rank) {
+        MemoryCurve curve;
+        {
+          const nb::gil_scoped_release no_gil;
+          curve = memory_curve(graph, rank);
+        }
+        return std::make_pair(owned_array(std::move(curve.live_bytes)), curve.peak_bytes);
+      },
+      nb::arg("graph"), nb::arg("rank"));
+}
 
 }  // namespace prism::bind

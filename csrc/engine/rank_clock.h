@@ -5,51 +5,124 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace prism {
 
-// Host clock, one clock a stream, and the times of past event records a stream. Times in ns.
-class RankClock {
+// Kernels of one stream with no op of another stream or rank between them, folded: the same end as
+// launching them one by one, whatever the clocks are. Host times count from the segment's begin.
+struct Segment {
+  std::int64_t lead_ns = 0;  // host time up to the first launch of some length
+  std::int64_t host_ns = 0;  // host time in all
+  std::int64_t busy_ns = 0;  // sum of durations: what a stream that lags behind the host takes
+  std::int64_t tail_ns = 0;  // end when the stream was idle all along
+
+  // The next kernel: `host` ns after the last launch, `duration` on the stream.
+  void append(std::int64_t host, std::int64_t duration) noexcept {
+    host_ns += host;
+    if (busy_ns == 0) lead_ns = host_ns;
+    tail_ns = std::max(tail_ns, host_ns) + duration;
+    busy_ns += duration;
+  }
+};
+
+struct Span {
+  std::int64_t begin = 0, end = 0;
+};
+
+// The rules, over storage that `Self` keeps: host_clock() and stream_clocks().
+template <class Self>
+class ClockRules {
  public:
-  std::int64_t host() const noexcept { return host_; }
+  std::int64_t host() const noexcept { return self().host_clock(); }
   std::int64_t stream(std::uint16_t s) const noexcept {
-    return s < streams_.size() ? streams_[s] : 0;
+    const auto clocks = self().stream_clocks();
+    return s < clocks.size() ? clocks[s] : 0;
   }
 
-  void spend(std::int64_t ns) noexcept { host_ += ns; }
-  void host_at_least(std::int64_t t) noexcept { host_ = std::max(host_, t); }
+  void spend(std::int64_t ns) noexcept { self().host_clock() += ns; }
+  void host_at_least(std::int64_t t) noexcept {
+    self().host_clock() = std::max(self().host_clock(), t);
+  }
+
+  // A kernel, copy or set of `duration` on s; returns its start.
+  std::int64_t run(std::uint16_t s, std::int64_t duration) noexcept {
+    const std::int64_t start = ready(s);
+    at(s) = start + duration;
+    return start;
+  }
+  // Folded kernels on s; returns from the start of the first (that has a length) to the end of the
+  // last. Between them lie gaps exactly if the span is longer than busy_ns.
+  Span run(std::uint16_t s, const Segment& segment) noexcept {
+    const std::int64_t h = host(), begin = std::max(at(s), h + segment.lead_ns);
+    at(s) = std::max(at(s) + segment.busy_ns, h + segment.tail_ns);
+    spend(segment.host_ns);
+    return {begin, at(s)};
+  }
+  // When a communication op on s is ready on this rank.
+  std::int64_t ready(std::uint16_t s) const noexcept { return std::max(host(), stream(s)); }
+  void finish(std::uint16_t s, std::int64_t end) noexcept { at(s) = std::max(at(s), end); }
+
+  std::int64_t record(std::uint16_t s) const noexcept { return stream(s); }
+  void wait(std::uint16_t s, std::int64_t event_time) noexcept {
+    at(s) = std::max(at(s), event_time);
+  }
+  void sync_stream(std::uint16_t s) noexcept { host_at_least(stream(s)); }
+  void sync_event(std::int64_t event_time) noexcept { host_at_least(event_time); }
+  void sync_device() noexcept { host_at_least(latest()); }
+  bool is_done(std::int64_t t) const noexcept { return t <= host(); }  // query, after its call cost
+
+  // The latest of host and streams: the end of an iteration.
+  std::int64_t latest() const noexcept {
+    std::int64_t t = host();
+    for (const std::int64_t s : self().stream_clocks()) t = std::max(t, s);
+    return t;
+  }
+
+ private:
+  Self& self() noexcept { return static_cast<Self&>(*this); }
+  const Self& self() const noexcept { return static_cast<const Self&>(*this); }
+  std::int64_t& at(std::uint16_t s) noexcept { return self().stream_clocks()[s]; }
+};
+
+// Host clock and one clock a stream, in ns. A stream must be ensured before it is used.
+class RankClock : public ClockRules<RankClock> {
+ public:
   // Makes room for stream s; the only call that may allocate.
   void ensure(std::uint16_t s) {
     if (s >= streams_.size()) streams_.resize(std::size_t{s} + 1, 0);
   }
 
-  // A kernel, copy or set of `duration` on s; returns its start.
-  std::int64_t run(std::uint16_t s, std::int64_t duration) noexcept {
-    const std::int64_t start = std::max(host_, streams_[s]);
-    streams_[s] = start + duration;
-    return start;
-  }
-  // When a communication op on s is ready on this rank.
-  std::int64_t ready(std::uint16_t s) const noexcept { return std::max(host_, streams_[s]); }
-  void finish(std::uint16_t s, std::int64_t end) noexcept {
-    streams_[s] = std::max(streams_[s], end);
-  }
-
-  std::int64_t record(std::uint16_t s) const noexcept { return streams_[s]; }
-  void wait(std::uint16_t s, std::int64_t event_time) noexcept {
-    streams_[s] = std::max(streams_[s], event_time);
-  }
-  void sync_stream(std::uint16_t s) noexcept { host_at_least(stream(s)); }
-  void sync_event(std::int64_t event_time) noexcept { host_at_least(event_time); }
-  void sync_device() noexcept {
-    for (const std::int64_t t : streams_) host_at_least(t);
-  }
-  bool is_done(std::int64_t t) const noexcept { return t <= host_; }  // query, after its call cost
-
  private:
+  friend ClockRules<RankClock>;
+  std::int64_t& host_clock() noexcept { return host_; }
+  std::int64_t host_clock() const noexcept { return host_; }
+  std::span<std::int64_t> stream_clocks() noexcept { return streams_; }
+  std::span<const std::int64_t> stream_clocks() const noexcept { return streams_; }
+
   std::int64_t host_ = 0;
   std::vector<std::int64_t> streams_{0};
+};
+
+// The same over rows of a table that replay keeps for all ranks.
+class RankClockView : public ClockRules<RankClockView> {
+ public:
+  RankClockView() = default;
+  explicit RankClockView(std::span<std::int64_t> streams) noexcept : streams_(streams) {}
+
+  // To evaluate an op later than the host issued it: at the time it did. Returns the clock's time.
+  std::int64_t exchange_host(std::int64_t t) noexcept { return std::exchange(host_, t); }
+
+ private:
+  friend ClockRules<RankClockView>;
+  std::int64_t& host_clock() noexcept { return host_; }
+  std::int64_t host_clock() const noexcept { return host_; }
+  std::span<std::int64_t> stream_clocks() noexcept { return streams_; }
+  std::span<const std::int64_t> stream_clocks() const noexcept { return streams_; }
+
+  std::int64_t host_ = 0;
+  std::span<std::int64_t> streams_;
 };
 
 }  // namespace prism

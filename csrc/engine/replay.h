@@ -1,6 +1,7 @@
 // Replays an execution graph in virtual time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,35 +12,34 @@
 
 namespace prism {
 
+// A kernel of this rank that starts within [from_ns, to_ns) takes floor(duration * factor + 0.5).
+// The factors of several entries for one rank multiply.
 struct SlowRank {
   std::uint32_t rank = 0;
-  double factor = 1.0;                          // multiplies kernel durations
+  double factor = 1.0;
   std::int64_t from_ns = 0, to_ns = INT64_MAX;  // of the rank's device time
 };
 
 struct ReplayOptions {
   std::uint32_t threads = 1;  // results do not depend on it
   std::vector<SlowRank> slow_ranks;
-  const ClusterProfile* cluster = nullptr;    // set: communication is costed anew
-  const DeviceProfile* device = nullptr;      // set: kernels are costed anew
+  const ClusterProfile* cluster = nullptr;  // set: communication is costed anew
+  const DeviceProfile* device = nullptr;    // set: kernels are costed anew
+  // A send of at most this many bytes does not wait for its receiver; a cluster brings its own.
+  std::int64_t eager_bytes = 0;
   std::vector<std::uint32_t> timeline_ranks;  // record intervals of these
 };
 
 // Adds up exactly: compute + exposed_communication + waiting + host + idle = the rank's span of the
-// iteration.
+// iteration. Each instant counts as the first of these that holds.
 struct TimeSplit {
-  std::int64_t compute_ns = 0;        // union of kernel and copy intervals
+  std::int64_t compute_ns = 0;        // union of kernel, copy and set intervals
   std::int64_t communication_ns = 0;  // union of transfers, overlapped or not, without waiting
   std::int64_t exposed_communication_ns = 0;  // transfers outside compute
-  std::int64_t waiting_ns = 0;                // own arrival to start, outside compute
-  std::int64_t host_ns = 0;                   // device idle because the host is behind
-  std::int64_t idle_ns = 0;                   // the rest
-};
-
-struct RankReplay {
-  std::uint32_t rank = 0;
-  std::vector<TimeSplit> iterations;
-  std::vector<std::int64_t> iteration_end_ns;
+  std::int64_t waiting_ns = 0;                // own arrival to start, outside both
+  std::int64_t host_ns = 0;                   // nothing runs and nothing waits: the host is behind
+  std::int64_t idle_ns = 0;                   // the rest: streams held by host callbacks
+  friend bool operator==(const TimeSplit&, const TimeSplit&) = default;
 };
 
 struct Interval {
@@ -48,19 +48,26 @@ struct Interval {
   std::uint64_t op = 0;              // index into the graph's ops
   std::uint32_t block_position = 0;  // position of the block in the rank's program
   std::int64_t arrive_ns = 0, start_ns = 0, end_ns = 0;
+  friend bool operator==(const Interval&, const Interval&) = default;
 };
 
 struct ReplayResult {
+  // Iterations that every rank ends. No iteration marks at all: the whole program is one.
+  std::uint32_t iterations = 0;
   std::vector<std::int64_t> iteration_time_ns;
-  std::vector<RankReplay> ranks;  // every rank of the graph, ascending
-  std::int64_t peak_allocated_bytes = 0;
-  std::uint32_t peak_rank = 0;
-  std::uint64_t events = 0;  // ops that took effect, over all ranks
-  std::vector<Interval> timeline;
+  std::vector<std::uint32_t> ranks;                // of the graph, ascending
+  std::vector<TimeSplit> splits;                   // [rank][iteration]
+  std::vector<std::int64_t> iteration_end_ns;      // [rank][iteration]
+  std::vector<std::int64_t> peak_allocated_bytes;  // [rank], of the allocate/free curve
+  std::uint64_t events = 0;                        // ops that took effect, over all ranks
+  // Device time (kernels, copies, transfers) of the whole programs over all ranks, by Provenance.
+  std::array<double, 4> device_time_ns{};
+  std::vector<Interval> timeline;  // by rank, then start
   std::vector<std::string> warnings;
 };
 
-// DeadlockError, MismatchError: communicator, ranks, op number, call site.
+// DeadlockError, MismatchError: communicator, ranks, op number, call site. GraphError: ranks that
+// others meet are not in the graph, or an op cannot be.
 ReplayResult replay(const Graph& graph, const ReplayOptions& options);
 
 // Live bytes after each allocate and free of a rank, in program order, and their maximum.

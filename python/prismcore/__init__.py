@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph, GraphBuilder
 
-__all__ = ["Graph", "GraphBuilder"]
+__all__ = ["Graph", "GraphBuilder", "replay"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: `import prismcore` alone costs a trainer nothing.
+    if name == "replay":
+        return import_module("prismcore.replay")  # callable
     if name in __all__:
         from prismcore import graph
 

@@ -1,1 +1,23 @@
+"""Replay of execution graphs in virtual time: ``prismcore.replay(graph)``.
 
+The package is callable, so that its name serves for the function and for what goes with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from prismcore.replay.replay import MemoryCurve, SlowRank, memory_curve, replay
+from prismcore.replay.result import ReplayResult, Timeline, TimeSplit
+
+__all__ = ["MemoryCurve", "ReplayResult", "SlowRank", "TimeSplit", "Timeline", "memory_curve", "replay"]
+
+
+class _Callable(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> ReplayResult:
+        return replay(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,100 @@
+#include "engine/durations.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "cost/cost.h"
+
+namespace prism::engine {
+namespace {
+
+class CostedKernels : public KernelTimes {
+ public:
+  CostedKernels(const Graph& graph, const DeviceProfile& device)
+      : graph_(graph), device_(device), kernels_(graph.num_kernels()) {}
+
+  void apply(Op& op) override {
+    switch (op.kind) {
+      case OpKind::kernel: {
+        std::optional<KernelCost>& cost = kernels_[op.ref];
+        if (!cost)
+          cost = kernel_cost(graph_.kernel_name(op.ref), graph_.kernel_shape(op.ref), device_);
+        return set(op, cost->duration_ns, cost->provenance);
+      }
+      case OpKind::copy:
+        return set(op, copy_cost_ns(op.bytes, static_cast<CopyDirection>(op.detail), device_),
+                   Provenance::model);
+      case OpKind::set:
+        return set(op, set_cost_ns(op.bytes, device_), Provenance::model);
+      default:
+        return;
+    }
+  }
+
+ private:
+  static void set(Op& op, std::int64_t duration, Provenance provenance) noexcept {
+    op.duration_ns = duration;
+    op.flags = static_cast<std::uint8_t>((op.flags & ~Op::provenance_mask) |
+                                         static_cast<std::uint8_t>(provenance));
+  }
+
+  const Graph& graph_;
+  const DeviceProfile& device_;
+  std::vector<std::optional<KernelCost>> kernels_;
+};
+
+}  // namespace
+
+Durations::Durations(const Graph& graph, const ReplayOptions& options)
+    : graph_(graph), cluster_(options.cluster), eager_bytes_(options.eager_bytes) {
+  if (options.device != nullptr) {
+    kernels_ = std::make_unique<CostedKernels>(graph, *options.device);
+  }
+  if (cluster_ != nullptr) {
+    shape_ids_.assign(graph.num_communicators(), unknown);
+    cache_.resize(2);
+  }
+}
+
+std::int64_t& Durations::cached(std::uint32_t row, std::uint32_t content) {
+  std::vector<std::int64_t>& durations = cache_[row];
+  if (content >= durations.size()) durations.resize(content + std::size_t{1}, -1);
+  return durations[content];
+}
+
+std::uint32_t Durations::shape_id(std::uint32_t communicator) {
+  std::uint32_t& id = shape_ids_[communicator];
+  if (id == unknown) {
+    const CommShape shape = shape_of(graph_.communicator(communicator).members, *cluster_);
+    const auto found = std::find(shapes_.begin(), shapes_.end(), shape);
+    id = static_cast<std::uint32_t>(found - shapes_.begin());
+    if (found == shapes_.end()) {
+      shapes_.push_back(shape);
+      cache_.emplace_back();
+    }
+  }
+  return id;
+}
+
+std::int64_t Durations::costed(const Part& part, std::uint32_t communicator,
+                               std::uint32_t position) {
+  if (is_point_to_point(part.kind)) {
+    const auto members = graph_.communicator(communicator).members;
+    const std::size_t peer = (std::size_t{position} + part.peer) % members.size();
+    const std::uint32_t node = cluster_->gpus_per_node;
+    const bool near = node != 0 && members[position] / node == members[peer] / node;
+    std::int64_t& duration = cached(near ? 1 : 0, part.content);
+    if (duration < 0) duration = p2p_cost(part.bytes, near, *cluster_).duration_ns;
+    return duration;
+  }
+  const std::uint32_t shape = shape_id(communicator);
+  std::int64_t& duration = cached(2 + shape, part.content);
+  if (duration < 0) {
+    duration = collective_cost(part.kind, part.bytes, part.dtype,
+                               static_cast<Reduction>(part.detail), shapes_[shape], *cluster_)
+                   .duration_ns;
+  }
+  return duration;
+}
+
+}  // namespace prism::engine

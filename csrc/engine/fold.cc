@@ -1,0 +1,264 @@
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "engine/steps.h"
+#include "engine/text.h"
+
+namespace prism::engine {
+namespace {
+
+class BlockFolder {
+ public:
+  BlockFolder(Steps& out, bool folded, Contents& contents)
+      : out_(out), folded_(folded), contents_(contents) {}
+
+  void block(std::uint32_t id, std::span<const Op> ops) {
+    block_ = id;
+    facts_ = {};
+    facts_.ops = static_cast<std::uint32_t>(ops.size());
+    pending_ns_ = 0;
+    launch_open_ = false;
+    for (at_ = 0; at_ < ops.size(); ++at_) add(ops[at_]);
+    flush();
+    if (pending_ns_ != 0) step(StepKind::host, 0);
+    out_.facts[id] = facts_;
+  }
+
+ private:
+  void add(const Op& op) {
+    if (op.event_stream >= out_.streams && needs_event(op)) {
+      out_.streams = op.event_stream + std::uint32_t{1};
+    }
+    if (op.stream >= out_.streams) out_.streams = op.stream + std::uint32_t{1};
+    facts_.total_ns += static_cast<double>(op.duration_ns) + static_cast<double>(op.host_ns);
+    if (op.kind == OpKind::allocate || op.kind == OpKind::free) {
+      facts_.total_bytes += static_cast<double>(op.bytes);
+    }
+    if (facts_.total_ns > too_much || facts_.total_bytes > too_much) {
+      fail(op, "brings a sum of times or sizes past 64 bits");
+    }
+    pending_ns_ += op.host_ns;
+    switch (op.kind) {
+      case OpKind::host_gap:
+        pending_ns_ += op.duration_ns;
+        break;
+      case OpKind::kernel:
+      case OpKind::copy:
+      case OpKind::set:
+        kernel(op);
+        break;
+      case OpKind::event_record:
+        step(StepKind::record, op.stream);
+        break;
+      case OpKind::event_wait:
+        event(StepKind::wait, op);
+        break;
+      case OpKind::stream_sync:
+        step(StepKind::sync_stream, op.stream);
+        break;
+      case OpKind::event_sync:
+        event(StepKind::sync_event, op);
+        break;
+      case OpKind::device_sync:
+        step(StepKind::sync_device, 0);
+        break;
+      case OpKind::host_callback:
+        facts_.callbacks = true;
+        step(StepKind::callback, op.stream).time.busy_ns = op.duration_ns;
+        break;
+      case OpKind::allocate:
+        facts_.live_bytes += op.bytes;
+        facts_.peak_bytes = std::max(facts_.peak_bytes, facts_.live_bytes);
+        break;
+      case OpKind::free:
+        facts_.live_bytes -= op.bytes;
+        break;
+      case OpKind::mark:
+        if (static_cast<MarkKind>(op.detail) == MarkKind::iteration) {
+          ++facts_.iterations;
+          step(StepKind::iteration, 0);
+        }
+        break;
+      case OpKind::query:
+      case OpKind::graph_launch:
+      case OpKind::reserve:
+      case OpKind::release:
+        break;
+      default:
+        PRISM_CHECK(is_communication(op.kind));  // the graph holds no other kinds
+        communication(op);
+    }
+    if (!folded_ && pending_ns_ != 0 && !launch_open_) {
+      flush();
+      step(StepKind::host, 0);
+    }
+  }
+
+  static bool needs_event(const Op& op) noexcept {
+    return op.kind == OpKind::event_wait || op.kind == OpKind::event_sync;
+  }
+
+  void kernel(const Op& op) {
+    if (segment_open_ && (!folded_ || segment_.stream != op.stream)) flush();
+    if (!segment_open_) {
+      segment_ = {};
+      segment_.kind = StepKind::segment;
+      segment_.stream = op.stream;
+      segment_.first = index(out_.kernels.size());
+      segment_.op = static_cast<std::uint32_t>(at_);
+      segment_.kernel = op.kind == OpKind::kernel;
+      segment_open_ = true;
+    }
+    segment_.time.append(pending_ns_, op.duration_ns);
+    pending_ns_ = 0;
+    out_.kernels.push_back({segment_.time.host_ns, op.duration_ns});
+    ++segment_.count;
+    facts_.compute_streams |= bit(op.stream);
+    add_device_time(op);
+    if (op.is_blocking()) step(StepKind::sync_stream, op.stream);
+  }
+
+  void event(StepKind kind, const Op& op) {
+    if (op.peer == 0) fail(op, "names record 0 of a stream; 1 is the newest");
+    if (op.peer > max_distance) fail(op, "looks more records back than any program keeps");
+    if (out_.rings.size() <= op.event_stream) out_.rings.resize(op.event_stream + std::size_t{1});
+    out_.rings[op.event_stream] = std::max(out_.rings[op.event_stream], op.peer);
+    Step& s = step(kind, op.stream);
+    s.event_stream = op.event_stream;
+    s.count = op.peer;
+  }
+
+  void communication(const Op& op) {
+    Part part;
+    part.kind = op.kind;
+    part.dtype = op.dtype;
+    part.detail = op.detail;
+    part.stream = op.stream;
+    part.slot = op.ref;
+    part.peer = op.peer;
+    part.tag = op.tag;
+    part.op = static_cast<std::uint32_t>(at_);
+    part.bytes = op.bytes;
+    part.duration_ns = op.duration_ns;
+    part.content = contents_.id(part);
+    if (!launch_open_) {
+      flush();
+      launch_ = {};
+      launch_.kind = StepKind::launch;
+      launch_.stream = op.stream;
+      launch_.first = index(out_.parts.size());
+      launch_.op = part.op;
+      launch_open_ = true;
+      launch_blocks_ = false;
+    }
+    out_.parts.push_back(part);
+    ++launch_.count;
+    launch_blocks_ |= op.is_blocking();
+    facts_.transfer_streams |= bit(op.stream);
+    add_device_time(op);
+    if (op.continues()) return;
+    launch_open_ = false;
+    facts_.grouped |= launch_.count > 1;
+    launch_.time.host_ns = pending_ns_;
+    pending_ns_ = 0;
+    out_.steps.push_back(launch_);
+    if (!launch_blocks_) return;
+    // All streams of a launch end together: waiting for one is waiting for the launch.
+    step(StepKind::sync_stream, launch_.stream);
+  }
+
+  Step& step(StepKind kind, std::uint16_t stream) {
+    flush();
+    Step s;
+    s.kind = kind;
+    s.stream = stream;
+    s.op = static_cast<std::uint32_t>(at_);
+    s.time.host_ns = pending_ns_;
+    pending_ns_ = 0;
+    out_.steps.push_back(s);
+    return out_.steps.back();
+  }
+
+  void flush() {
+    if (!segment_open_) return;
+    out_.steps.push_back(segment_);
+    segment_open_ = false;
+  }
+
+  void add_device_time(const Op& op) noexcept {
+    facts_.device_time_ns[static_cast<std::size_t>(op.provenance())] +=
+        static_cast<double>(op.duration_ns);
+  }
+  static std::uint32_t index(std::size_t n) {
+    if (n > std::numeric_limits<std::uint32_t>::max()) {
+      throw GraphError("the graph holds more than 4294967295 unique kernels or communication ops");
+    }
+    return static_cast<std::uint32_t>(n);
+  }
+  static std::uint64_t bit(std::uint16_t stream) noexcept {
+    return std::uint64_t{1} << std::min<unsigned>(stream, 63);
+  }
+  [[noreturn]] void fail(const Op& op, const char* what) const {
+    throw GraphError(cat("op ", at_, " (", name(op.kind), ") of block ", block_, " ", what,
+                         "; the graph was built wrongly"));
+  }
+
+  // Bounds the record times kept per rank and stream.
+  static constexpr std::uint32_t max_distance = 1 << 20;
+
+  Steps& out_;
+  const bool folded_;
+  Contents& contents_;
+  std::uint32_t block_ = 0;
+  std::size_t at_ = 0;
+  BlockFacts facts_;
+  std::int64_t pending_ns_ = 0;  // host time no step holds yet
+  Step segment_, launch_;
+  bool segment_open_ = false, launch_open_ = false, launch_blocks_ = false;
+};
+
+}  // namespace
+
+std::size_t Contents::KeyHash::operator()(const Key& k) const noexcept {
+  return hash64(std::as_bytes(std::span<const Key, 1>(&k, 1)));
+}
+
+std::uint32_t Contents::id(const Part& part) {
+  Key key;
+  // A message's two sides have one content; its peer says who they are, not what moves.
+  const auto kind =
+      static_cast<std::uint64_t>(is_point_to_point(part.kind) ? OpKind::send : part.kind);
+  const std::uint64_t reduction = reduces(part.kind) ? part.detail : 0;
+  const std::uint64_t root = has_root(part.kind) ? part.peer : 0;
+  key.what = kind << 56 | static_cast<std::uint64_t>(part.dtype) << 48 | reduction << 40 | root;
+  key.bytes = part.bytes;
+  return ids_.try_emplace(key, static_cast<std::uint32_t>(ids_.size())).first->second;
+}
+
+Steps fold(const Graph& graph, std::span<const std::uint8_t> wanted, bool folded,
+           Contents& contents, KernelTimes* times) {
+  Steps out;
+  const auto blocks = static_cast<std::uint32_t>(graph.num_blocks());
+  out.begin.reserve(std::size_t{blocks} + 1);
+  out.facts.resize(blocks);
+  BlockFolder folder(out, folded, contents);
+  std::vector<Op> ops;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    out.begin.push_back(out.steps.size());
+    if (!wanted.empty() && wanted[b] == 0) continue;
+    ops.clear();
+    graph.read_block(b, ops);
+    if (times != nullptr) {
+      for (Op& op : ops) times->apply(op);
+    }
+    folder.block(b, ops);
+  }
+  out.begin.push_back(out.steps.size());
+  out.rings.resize(out.streams, 0);
+  return out;
+}
+
+}  // namespace prism::engine

@@ -1,0 +1,56 @@
+#include "engine/program_facts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace prism::engine {
+namespace {
+
+ProgramFacts sum(const Graph& graph, const Steps& folded, std::uint32_t program) {
+  ProgramFacts p;
+  std::int64_t live = 0;
+  for (const std::uint32_t b : graph.program(program).blocks) {
+    const BlockFacts& f = folded.facts[b];
+    p.ops += f.ops;
+    p.iterations += f.iterations;
+    p.compute_streams |= f.compute_streams;
+    p.transfer_streams |= f.transfer_streams;
+    p.callbacks |= f.callbacks;
+    p.grouped |= f.grouped;
+    p.total_bytes += f.total_bytes;
+    if (p.total_bytes < too_much) {  // else the caller refuses the program
+      p.peak_bytes = std::max(p.peak_bytes, live + f.peak_bytes);
+      live += f.live_bytes;
+    }
+    for (std::size_t i = 0; i < p.device_time_ns.size(); ++i) {
+      p.device_time_ns[i] += f.device_time_ns[i];
+    }
+    p.total_ns += f.total_ns;
+  }
+  return p;
+}
+
+}  // namespace
+
+std::vector<ProgramFacts> program_facts(const Graph& graph, const Steps& folded,
+                                        std::uint32_t threads) {
+  std::vector<ProgramFacts> facts(graph.num_programs());
+  std::atomic<std::size_t> next{0};
+  constexpr std::size_t share = 64;  // programs taken at once
+  const auto work = [&] {
+    for (std::size_t at; (at = next.fetch_add(share)) < facts.size();) {
+      const std::size_t end = std::min(at + share, facts.size());
+      for (; at < end; ++at) facts[at] = sum(graph, folded, static_cast<std::uint32_t>(at));
+    }
+  };
+  const std::size_t shares = (facts.size() + share - 1) / share;
+  std::vector<std::jthread> helpers;
+  for (std::size_t i = 1; i < std::min<std::size_t>(threads, shares); ++i)
+    helpers.emplace_back(work);
+  work();
+  helpers.clear();  // joins
+  return facts;
+}
+
+}  // namespace prism::engine

@@ -1,0 +1,112 @@
+// What replay keeps of one rank.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/ledger.h"
+#include "engine/rank_clock.h"
+#include "engine/steps.h"
+
+namespace prism::engine {
+
+// A communicator slot of a rank.
+struct Slot {
+  std::uint32_t communicator = 0;
+  std::uint32_t position = 0;
+  std::uint64_t next = 0;  // number of the next collective
+};
+
+// A part of a launch: the collective or message it became.
+struct Handle {
+  std::uint64_t number = 0;  // collective: of the communicator
+  std::uint32_t id = 0;      // communicator, or message
+  bool message = false;
+  bool sends = false;
+};
+
+// A launch that waits for others.
+struct Launch {
+  const Step* step = nullptr;
+  std::int64_t ready_ns = 0;
+  std::uint32_t block = 0;  // position in the program
+  std::uint32_t next = 0;   // parts before this one have met their partners
+  Handle first;
+  std::vector<Handle> more;
+
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(more.size()) + 1; }
+  const Handle& handle(std::uint32_t i) const noexcept { return i == 0 ? first : more[i - 1]; }
+};
+
+// Times of the last records of a stream.
+struct EventRing {
+  static constexpr std::int64_t unknown = INT64_MIN;  // recorded behind a launch that waits
+  std::int64_t* times = nullptr;
+  std::uint32_t mask = 0;
+  std::uint32_t open = 0;   // newest ones that are unknown
+  std::uint64_t count = 0;  // records so far
+
+  std::int64_t& at(std::uint64_t number) noexcept { return times[number & mask]; }
+  bool holds(std::uint64_t number) const noexcept { return number + mask + 1 >= count; }
+  void push(std::int64_t time) noexcept {
+    times[count & mask] = time;
+    ++count;
+  }
+};
+
+// An op the host has issued to a stream that waits (run_ahead.cc).
+struct Deferred {
+  const Step* step = nullptr;  // null: a record of `stream`, issued before the host ran ahead
+  std::uint16_t stream = 0;
+  std::uint32_t block = 0;
+  bool done = false;
+  bool arrived = false;      // launch: its parts are on their way
+  bool registered = false;   // launch: the rank stands in the wait list of handle `next`
+  std::int64_t host_ns = 0;  // the host clock when it was issued
+  std::uint64_t record = 0;  // record, wait: number of the record on its stream
+  std::int64_t time_ns = EventRing::unknown;  // wait: of the record
+  Launch launch;
+  std::vector<std::uint16_t> awaited;  // iteration: streams whose end it does not know
+  std::int64_t end_ns = 0;             // iteration: latest of those it knows
+};
+
+struct RunAhead {
+  std::deque<Deferred> ops;         // in program order, the first not done
+  std::vector<std::uint32_t> open;  // by stream: ops not done
+};
+
+struct RankState {
+  RankClockView clock;
+  const Step* step = nullptr;
+  const Step* steps_end = nullptr;
+  const std::uint32_t* blocks = nullptr;
+  std::uint32_t num_blocks = 0;
+  std::uint32_t position = 0;  // of the block being run
+  std::uint32_t pending = 0;   // launches that wait
+  std::uint32_t rank = 0;      // in the world
+  std::uint32_t index = 0;     // among the ranks of the graph
+  std::uint16_t stuck_on = 0;  // stream whose launch the rank waits for
+  bool waits = false;          // its node stands in a wait list
+  bool finished = false;
+  bool shown = false;   // its intervals are recorded
+  bool scaled = false;  // some of its kernels are slower
+  Slot* slots = nullptr;
+  std::uint16_t* homes = nullptr;  // by stream: where its waiting launch is kept, or none
+  Launch* launches = nullptr;      // by stream of the first part
+  EventRing* rings = nullptr;      // by stream
+  const Steps* table = nullptr;
+  std::unique_ptr<RunAhead> ahead;
+  Ledger ledger;
+  std::uint32_t program = 0;
+  std::uint32_t num_slots = 0;
+  std::uint64_t lanes = 0;  // streams that carry intervals, bit 63 for all from there on
+
+  explicit RankState(Ledger l) : ledger(std::move(l)) {}
+};
+
+inline constexpr std::uint16_t no_stream = UINT16_MAX;
+
+}  // namespace prism::engine

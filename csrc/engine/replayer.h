@@ -1,0 +1,122 @@
+// The event engine: runs each rank until it must wait for another, wakes it when that one arrives.
+// Max-plus results do not depend on the order, so there is no queue by time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/diagnosis.h"
+#include "engine/durations.h"
+#include "engine/mailbox.h"
+#include "engine/meeting.h"
+#include "engine/program_facts.h"
+#include "engine/rank_state.h"
+#include "engine/replay.h"
+#include "engine/steps.h"
+#include "engine/wait_list.h"
+
+namespace prism::engine {
+
+class Replayer {
+ public:
+  Replayer(const Graph& graph, const ReplayOptions& options);
+  ReplayResult run();
+
+ private:
+  // setup.cc
+  void check_options() const;
+  void check_sizes() const;
+  void check_partners() const;
+  void fold_blocks();
+  void lay_out();
+  void set_up_ranks();
+
+  // replayer.cc
+  bool next_block(RankState& r) noexcept;
+  void run_rank(std::uint32_t i);
+  bool run_step(std::uint32_t i, RankState& r, const Step& step);  // false: blocked
+  void segment(RankState& r, const Step& step, bool in_order);
+  void scaled_kernel(RankState& r, const Step& step);
+  void callback(RankState& r, const Step& step);
+  void close_iteration(RankState& r, std::int64_t end);
+  bool launch(std::uint32_t i, RankState& r, const Step& step);
+  void enrol(std::uint32_t i, RankState& r, const Step& step, Launch& launch);
+  Handle enrol(std::uint32_t i, RankState& r, const Part& part);
+  void arrive(std::uint32_t i, RankState& r, Launch& launch);
+  void arrive(std::uint32_t i, RankState& r, const Part& part, const Handle& handle,
+              const Launch& launch);
+  bool met(Launch& launch) const noexcept;
+  void settle(RankState& r, Launch& launch);
+  bool resolve(RankState& r, std::uint16_t stream);
+  bool resolve_all(RankState& r, std::uint16_t& stuck);
+  bool block(std::uint32_t i, RankState& r, std::uint16_t stream);
+  WaitList& waiters(const Handle& handle) noexcept;
+  void trim(RankState& r);
+  void show_host(const RankState& r, const Step& step, std::int64_t before);
+  void show(const RankState& r, std::uint16_t stream, std::uint32_t block, std::uint32_t op,
+            std::int64_t arrive, Span span);
+  std::span<const Part> parts(const RankState& r, const Step& step) const noexcept {
+    return {r.table->parts.data() + step.first, step.count};
+  }
+  std::uint16_t streams() const noexcept { return static_cast<std::uint16_t>(num_streams_); }
+
+  // run_ahead.cc
+  bool run_ahead(std::uint32_t i);  // true: it arrived somewhere or finished
+  void enter_ahead(RankState& r);
+  bool look_again(std::uint32_t i, RankState& r);
+  void try_deferred(std::uint32_t i, RankState& r, Deferred& d, std::span<std::uint8_t> blocked);
+  bool issue(std::uint32_t i, RankState& r, const Step& step);
+  void record_known(RankState& r, const Deferred& d, std::int64_t time);
+
+  // diagnosis.cc
+  Place place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op) const;
+  Place place_of_collective(std::uint32_t i, std::uint32_t communicator,
+                            std::uint64_t number) const;
+  // Throws unless the two parts, not equal, may be of one collective.
+  void check_meeting(std::uint32_t communicator, std::uint64_t number, const Meeting& m,
+                     std::uint32_t i, const Part& part, std::uint32_t block) const;
+  [[noreturn]] void message_mismatch(const Message& m) const;
+  bool is_deferred(std::uint32_t i, const Handle& handle) const;
+  Stuck stuck(std::uint32_t i) const;
+  void check_membership(const Stuck& s) const;
+  [[noreturn]] void deadlock() const;
+  std::uint32_t dense(std::uint32_t rank) const noexcept;  // no_node if absent
+
+  // result.cc
+  ReplayResult result();
+
+  const Graph& graph_;
+  const ReplayOptions& options_;
+  Contents contents_;
+  Durations durations_;
+  Steps folded_, single_;  // single: one step an op
+  std::vector<ProgramFacts> programs_;
+  std::uint32_t num_streams_ = 1;
+  std::uint32_t num_iterations_ = 0;
+  bool whole_is_one_ = false;  // no iteration marks: the program's end ends the iteration
+
+  std::vector<RankState> ranks_;
+  std::vector<std::vector<SlowRank>> slow_;  // by dense index where ranks are scaled
+  std::vector<Slot> slots_;
+  std::vector<std::int64_t> clocks_, ring_times_;
+  std::vector<std::uint16_t> homes_;
+  std::vector<Launch> launches_;
+  std::vector<EventRing> rings_;
+  std::vector<Unions> rows_;
+  std::vector<std::uint64_t> row_begin_;
+
+  std::vector<Meetings> meetings_;  // by communicator
+  Mailbox mailbox_;
+  WaitLists lists_;
+  WaitList runnable_;
+  std::uint64_t finished_ = 0;
+  std::uint64_t arrivals_ = 0;  // of hosts that ran ahead
+  std::uint64_t differing_durations_ = 0;
+  std::vector<Interval> timeline_;
+  std::vector<std::string> warnings_;
+  std::vector<std::uint8_t> scratch_;
+};
+
+}  // namespace prism::engine

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <tuple>
+
+#include "engine/replayer.h"
+#include "engine/text.h"
+
+namespace prism::engine {
+
+ReplayResult Replayer::result() {
+  ReplayResult out;
+  out.iterations = num_iterations_;
+  out.iteration_time_ns.assign(num_iterations_, 0);
+  out.ranks.assign(graph_.ranks().begin(), graph_.ranks().end());
+  out.splits.reserve(ranks_.size() * num_iterations_);
+  out.iteration_end_ns.reserve(ranks_.size() * num_iterations_);
+  out.peak_allocated_bytes.reserve(ranks_.size());
+  for (const RankState& r : ranks_) {
+    std::int64_t begin = 0;
+    for (std::uint32_t k = 0; k < num_iterations_; ++k) {
+      const Unions& row = rows_[row_begin_[r.index] + k];
+      out.splits.push_back(r.ledger.split(row, begin));
+      out.iteration_end_ns.push_back(row.end_ns);
+      out.iteration_time_ns[k] = std::max(out.iteration_time_ns[k], row.end_ns);
+      begin = row.end_ns;
+    }
+    const ProgramFacts& program = programs_[r.program];
+    out.peak_allocated_bytes.push_back(program.peak_bytes);
+    out.events += program.ops;
+    for (std::size_t p = 0; p < out.device_time_ns.size(); ++p) {
+      out.device_time_ns[p] += program.device_time_ns[p];
+    }
+  }
+  // From the last ends to how long each took.
+  for (std::uint32_t k = num_iterations_; k-- > 1;) {
+    out.iteration_time_ns[k] -= out.iteration_time_ns[k - 1];
+  }
+  std::stable_sort(timeline_.begin(), timeline_.end(), [](const Interval& a, const Interval& b) {
+    return std::tie(a.rank, a.start_ns, a.stream) < std::tie(b.rank, b.start_ns, b.stream);
+  });
+  out.timeline = std::move(timeline_);
+  if (differing_durations_ != 0) {
+    warnings_.push_back(cat(differing_durations_,
+                            " communication ops have durations that differ between their ranks; "
+                            "the longest counts"));
+  }
+  if (const std::uint64_t lost = mailbox_.unreceived(); lost != 0) {
+    const Message& m = mailbox_.at(mailbox_.any_unreceived());
+    warnings_.push_back(cat(lost, " eager messages are sent and never received; one of them: ",
+                            describe(place_of(m.send.rank, m.send.block, m.send.part->op))));
+  }
+  out.warnings = std::move(warnings_);
+  return out;
+}
+
+}  // namespace prism::engine

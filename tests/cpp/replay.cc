@@ -1,0 +1,198 @@
+#include "engine/replay.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/builder.h"
+
+using namespace prism;
+
+namespace {
+
+Op kernel(std::int64_t duration, std::uint32_t host = 0, std::uint16_t stream = 0) {
+  Op op;
+  op.kind = OpKind::kernel;
+  op.duration_ns = duration;
+  op.host_ns = host;
+  op.stream = stream;
+  return op;
+}
+
+Op plain(OpKind kind, std::uint16_t stream = 0) {
+  Op op;
+  op.kind = kind;
+  op.stream = stream;
+  return op;
+}
+
+Op event(OpKind kind, std::uint16_t stream, std::uint16_t event_stream, std::uint32_t back = 1) {
+  Op op = plain(kind, stream);
+  op.event_stream = event_stream;
+  op.peer = back;
+  return op;
+}
+
+Op collective(OpKind kind, std::uint32_t slot, std::int64_t bytes, std::int64_t duration,
+              std::uint16_t stream = 0) {
+  Op op = plain(kind, stream);
+  op.ref = slot;
+  op.bytes = bytes;
+  op.duration_ns = duration;
+  op.dtype = DataType::float32;
+  return op;
+}
+
+Op message(OpKind kind, std::uint32_t slot, std::uint32_t peer, std::int64_t bytes,
+           std::int64_t duration, std::uint16_t stream = 0) {
+  Op op = collective(kind, slot, bytes, duration, stream);
+  op.peer = peer;
+  return op;
+}
+
+Op grouped(Op op) {
+  op.flags |= Op::group_continues;
+  return op;
+}
+
+// Ranks over one communicator of all of them.
+Graph world(const std::vector<std::vector<Op>>& ranks, std::string_view metadata = "{}") {
+  GraphBuilder builder(static_cast<std::uint32_t>(ranks.size()));
+  builder.kernel("k", {});
+  std::vector<std::uint32_t> members;
+  for (std::uint32_t r = 0; r < ranks.size(); ++r) members.push_back(r);
+  const std::uint32_t id = builder.communicator("world", members);
+  for (std::uint32_t r = 0; r < ranks.size(); ++r) {
+    const std::vector<Binding> bindings{{id, r}};
+    builder.set_rank(r, ranks[r], bindings);
+  }
+  return builder.finish(metadata);
+}
+
+template <class ErrorType>
+std::string message_of(const Graph& graph, const ReplayOptions& options = {}) {
+  try {
+    replay(graph, options);
+  } catch (const ErrorType& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a collective starts with its last member and ends for all at once") {
+  const Graph graph = world({{kernel(100), collective(OpKind::all_reduce, 0, 64, 30), kernel(5)},
+                             {kernel(160), collective(OpKind::all_reduce, 0, 64, 30)}});
+  const ReplayResult result = replay(graph, {});
+  CHECK(result.iteration_end_ns == std::vector<std::int64_t>{195, 190});
+  CHECK(result.iteration_time_ns == std::vector<std::int64_t>{195});
+  CHECK(result.events == 5);
+  CHECK(result.splits[0] == TimeSplit{105, 30, 30, 60, 0, 0});
+  CHECK(result.splits[1] == TimeSplit{160, 30, 30, 0, 0, 0});
+}
+
+TEST_CASE("the longest of differing durations counts, with a warning") {
+  const ReplayResult result = replay(world({{collective(OpKind::all_reduce, 0, 64, 30)},
+                                            {collective(OpKind::all_reduce, 0, 64, 40)}}),
+                                     {});
+  CHECK(result.iteration_time_ns[0] == 40);
+  REQUIRE(result.warnings.size() == 1);
+  CHECK(contains(result.warnings[0], "1 communication ops"));
+}
+
+TEST_CASE("an asynchronous collective overlaps compute until someone waits") {
+  // Stream 1 communicates behind an event; the compute stream waits for it later.
+  const std::vector<Op> ops{kernel(100),
+                            plain(OpKind::event_record, 0),
+                            event(OpKind::event_wait, 1, 0),
+                            collective(OpKind::all_reduce, 0, 64, 50, 1),
+                            plain(OpKind::event_record, 1),
+                            kernel(30),
+                            event(OpKind::event_wait, 0, 1),
+                            kernel(10)};
+  const ReplayResult result = replay(world({ops, ops}), {});
+  CHECK(result.iteration_time_ns[0] == 160);
+  CHECK(result.splits[0] == TimeSplit{140, 50, 20, 0, 0, 0});
+}
+
+TEST_CASE("grouped exchanges around a ring are ready together; ungrouped sends lock up") {
+  std::vector<std::vector<Op>> ring, crossed;
+  for (int r = 0; r < 5; ++r) {
+    const Op send = message(OpKind::send, 0, 1, 1024, 7),
+             recv = message(OpKind::recv, 0, 4, 1024, 7);
+    ring.push_back({kernel(10 * r), grouped(send), recv});
+    crossed.push_back({kernel(10 * r), send, recv});
+  }
+  const ReplayResult result = replay(world(ring), {});
+  CHECK(result.iteration_end_ns == std::vector<std::int64_t>{47, 27, 37, 47, 47});
+  const std::string text = message_of<DeadlockError>(world(crossed));
+  CHECK(contains(text, "5 of 5 ranks"));
+  CHECK(contains(text,
+                 "rank 0 op 1 (send float32 of 1024 bytes) waits on communicator 'world' for "
+                 "rank 1"));
+  ReplayOptions eager;
+  eager.eager_bytes = 1024;
+  CHECK(replay(world(crossed), eager).iteration_end_ns ==
+        std::vector<std::int64_t>{47, 24, 34, 44, 54});
+}
+
+TEST_CASE("the host runs ahead of a stream that waits: what a peer needs is still launched") {
+  // Rank 0 issues A on stream 1, an op behind it, then B on stream 2. Rank 1 issues A only after
+  // its device is done with B.
+  const Op a0 = message(OpKind::send, 0, 1, 64, 5, 1), b0 = message(OpKind::recv, 0, 1, 64, 3, 2);
+  const Op a1 = message(OpKind::recv, 0, 1, 64, 5, 1), b1 = message(OpKind::send, 0, 1, 64, 3, 2);
+  const Graph graph = world({{a0, plain(OpKind::event_record, 1), kernel(4, 0, 1),
+                              event(OpKind::event_wait, 0, 1), kernel(1), b0},
+                             {kernel(20, 0, 2), b1, plain(OpKind::device_sync), a1}});
+  const ReplayResult result = replay(graph, {});
+  // B: 20 to 23; A: 23 to 28; rank 0 then runs 28 to 32 on stream 1 and 28 to 29 on stream 0.
+  CHECK(result.iteration_end_ns == std::vector<std::int64_t>{32, 28});
+  CHECK(result.splits[0] == TimeSplit{4, 8, 8, 20, 0, 0});
+}
+
+TEST_CASE("members that disagree are named with op numbers") {
+  std::string text =
+      message_of<MismatchError>(world({{kernel(1), collective(OpKind::all_reduce, 0, 64, 1)},
+                                       {collective(OpKind::all_to_all, 0, 64, 1)}}));
+  CHECK(contains(text, "communicator 'world'"));
+  CHECK(contains(text, "different kinds"));
+  CHECK(contains(text, "rank 0 op 1 (all_reduce sum float32 of 64 bytes)"));
+  CHECK(contains(text, "rank 1 op 0 (all_to_all float32 of 64 bytes)"));
+  text = message_of<MismatchError>(
+      world({{message(OpKind::send, 0, 1, 64, 1)}, {message(OpKind::recv, 0, 1, 72, 1)}}));
+  CHECK(contains(text, "different sizes"));
+  CHECK(contains(text, "72 bytes"));
+}
+
+TEST_CASE("a slow rank's kernels round half up, inside its window only") {
+  const Graph graph = world({{kernel(3), kernel(5), kernel(5)}});
+  ReplayOptions options;
+  options.slow_ranks = {{0, 1.5, 5, 9}};  // the second starts at 3, the third at 8
+  CHECK(replay(graph, options).iteration_time_ns[0] == 3 + 5 + 8);
+  options.slow_ranks = {{0, 1.5, 0, INT64_MAX}};
+  CHECK(replay(graph, options).iteration_time_ns[0] == 5 + 8 + 8);
+  options.slow_ranks = {{1, 1.5, 0, INT64_MAX}};
+  CHECK(contains(message_of<GraphError>(graph, options), "rank 1"));
+}
+
+TEST_CASE("live bytes and their peak") {
+  const auto memory = [](OpKind kind, std::int64_t bytes) {
+    Op op = plain(kind);
+    op.bytes = bytes;
+    return op;
+  };
+  const Graph graph = world({{memory(OpKind::allocate, 100), memory(OpKind::allocate, 50),
+                              collective(OpKind::all_reduce, 0, 8, 1), memory(OpKind::free, 100),
+                              memory(OpKind::allocate, 70)}});
+  const MemoryCurve curve = memory_curve(graph, 0);
+  CHECK(curve.live_bytes == std::vector<std::int64_t>{100, 150, 50, 120});
+  CHECK(curve.peak_bytes == 150);
+  CHECK(replay(graph, {}).peak_allocated_bytes == std::vector<std::int64_t>{150});
+}
