@@ -46,5 +46,19 @@ format: venv
 	ruff check --fix . && ruff format .
 	clang-format -i $$(git ls-files '*.cc' '*.h')
 
+DEMO := build/demo
+DEMO_JOB := --world-size 64 --device virtual:h100
+DEMO_PROGRAM := examples/megatron_gpt.py --tp 2 --pp 4 --micro-batches 8
+
+demo: install ## from nothing to a mapped and replayed Megatron job of 64 ranks
+	@mkdir -p $(DEMO)
+	$(VENV)/bin/prism doctor
+	$(VENV)/bin/prism collect $(DEMO_JOB) -o $(DEMO)/job.prism -- $(DEMO_PROGRAM)
+	$(VENV)/bin/prism replay $(DEMO)/job.prism --ranks 0,63
+	$(VENV)/bin/prism export perfetto $(DEMO)/job.prism -o $(DEMO)/job.pftrace
+
+bench: install ## every benchmark at a small size; each takes --help
+	@set -e; for b in benchmarks/*.py; do echo "== $$b --quick"; $(PY) $$b --quick; done
+
 clean:
 	rm -rf build dist python/prismcore/_core*.so python/prismcore/_core.pyi python/prismcore/lib

@@ -1,0 +1,50 @@
+"""The documents say what the program does: flags, keys, exit codes, and links that lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_cli import commands
+
+from prismcore import errors
+from prismcore.cli.main import EXIT_CODES, build_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+CLI = (ROOT / "docs" / "cli.md").read_text()
+
+
+def section(command):
+    """The part of docs/cli.md about one command."""
+    match = re.search(rf"^## prism {command}$(.*?)(?=^## |\Z)", CLI, re.M | re.S)
+    assert match, f"docs/cli.md has no section 'prism {command}'"
+    return match[1]
+
+
+def test_every_flag_is_documented_and_no_other():
+    for name, parser in commands(build_parser()):
+        flags = {o for a in parser._actions for o in a.option_strings} - {"-h", "--help"}
+        first_cells = " ".join(re.findall(r"^\| ([^|]*(?:\\\|[^|]*)*)\|", section(name), re.M))
+        documented = set(re.findall(r"`(--?[a-z][a-z-]*)", first_cells))
+        assert documented == flags, name
+
+
+def test_exit_codes_are_documented():
+    table = dict(re.findall(r"^\| (\d) \| (.+?) \|$", CLI, re.M))
+    assert set(table) == set(re.findall(r"^  (\d)  ", EXIT_CODES, re.M))
+    assert {str(getattr(errors, n).exit_code) for n in errors.__all__} <= set(table)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_named_files_exist(page):
+    """Files of the repository that a page names in code spans."""
+    pattern = r"`((?:docs|csrc|python|tests|examples|benchmarks|scripts)/[\w./-]+\.(?:md|py|h|cc|toml|sh))`"
+    for name in re.findall(pattern, page.read_text()):
+        assert (ROOT / name).exists() or "X" in Path(name).stem, name
