@@ -1,14 +1,17 @@
 """The command line as a user meets it: a process, its two streams and its exit code."""
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 
+import jobs
 import pytest
 
-from prismcore.cli.main import build_parser, split_program
+from prismcore.cli.main import build_parser, main, split_program
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
@@ -21,6 +24,53 @@ FLAGS = {
 }
 
 
+INFO_KEYS = [
+    "world_size",
+    "classes",
+    "ranks_run",
+    "ranks_checked",
+    "ranks_inferred",
+    "communicators",
+    "ops",
+    "blocks",
+    "iterations",
+    "file_bytes",
+    "device",
+    "provenance",
+    "digest",
+    "communication_digest",
+    "spread",
+]
+INFO_RANK_KEYS = [
+    "class",
+    "inferred",
+    "ops",
+    "collectives",
+    "bytes_sent",
+    "peak_requested_bytes",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "peak_device_bytes",
+]
+REPLAY_KEYS = [
+    "iteration_time_ns",
+    "median_iteration_time_ns",
+    "compute_ns",
+    "communication_ns",
+    "exposed_communication_ns",
+    "waiting_ns",
+    "host_ns",
+    "idle_ns",
+    "peak_allocated_bytes",
+    "events",
+    "wall_time_s",
+    "provenance",
+    "warnings",
+]
+CHECK_KEYS = ["ok", "file_bytes", "world_size", "ranks", "blocks", "communicators", "events", "error"]
+EXPORT_KEYS = ["output", "ranks", "iteration", "slices", "counter_values", "file_bytes"]
+
+
 def prism(*args, **kwargs):
     return subprocess.run(
         [sys.executable, "-m", "prismcore", *map(str, args)],
@@ -30,6 +80,14 @@ def prism(*args, **kwargs):
         check=False,
         **kwargs,
     )
+
+
+def inside(*args):
+    """As :func:`prism`, in this process: the same path without the start of an interpreter."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(a) for a in args])
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
 
 def commands(parser, prefix=()):
@@ -87,11 +145,207 @@ def test_help_and_version_exit_0_on_stdout():
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(args):
-    done = prism(*args)
+    done = inside(*args)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("prism: error: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """A folder of .prism files: a healthy job, two that cannot run, and damaged ones."""
+    folder = tmp_path_factory.mktemp("graphs")
+    whole = jobs.pipeline()
+    whole.save(folder / "job.prism")
+    jobs.deadlock().save(folder / "deadlock.prism")
+    jobs.mismatch().save(folder / "mismatch.prism")
+    data = bytearray(whole.to_bytes())
+    (folder / "short.prism").write_bytes(data[: len(data) // 2])
+    data[len(data) // 2] ^= 0x55
+    (folder / "flipped.prism").write_bytes(data)
+    (folder / "empty.prism").write_bytes(b"")
+    (folder / "text.prism").write_text("not a graph")
+    return folder
+
+
+def test_info_json(graphs):
+    done = prism("info", graphs / "job.prism", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert list(report) == INFO_KEYS
+    assert set(report["provenance"]) == {"measured", "table", "model", "unknown"}
+    assert sum(report["provenance"].values()) == pytest.approx(1)
+    assert (report["world_size"], report["classes"], report["iterations"]) == (3, 3, 3)
+    assert report["file_bytes"] == (graphs / "job.prism").stat().st_size
+    assert report["spread"] == {"iteration_time": 0.0, "peak": 0.001}
+
+
+def test_info_json_of_ranks(graphs):
+    report = json.loads(prism("info", graphs / "job.prism", "--json", "--ranks", "0,2").stdout)
+    assert list(report) == [*INFO_KEYS, "ranks"]
+    assert list(report["ranks"]) == ["0", "2"]
+    assert all(list(rank) == INFO_RANK_KEYS for rank in report["ranks"].values())
+    assert report["ranks"]["0"]["peak_requested_bytes"] == 100
+
+
+def test_replay_json(graphs):
+    done = prism("replay", graphs / "job.prism", "--json", "--ranks", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert list(report) == [*REPLAY_KEYS, "ranks"]
+    assert set(report["peak_allocated_bytes"]) == {"max", "rank"}
+    assert len(report["iteration_time_ns"]) == 3
+    parts = ("compute_ns", "exposed_communication_ns", "waiting_ns", "host_ns", "idle_ns")
+    for split in (report, *report["ranks"].values()):
+        assert sum(split[part] for part in parts) > 0
+        assert set(REPLAY_KEYS[:8]) <= set(split)
+    # 4 x (1,000,000 + 1,000) of kernels and 2,000 of copy, the same in each iteration.
+    assert report["compute_ns"] == 4 * 1_001_000 + 2_000
+    assert any("vectorized_elementwise_kernel (36)" in warning for warning in report["warnings"])
+
+
+def test_replay_with_a_slow_rank(graphs):
+    job = graphs / "job.prism"
+    plain = json.loads(inside("replay", job, "--json", "--ranks", "0-2").stdout)
+    slow = json.loads(inside("replay", job, "--json", "--ranks", "0-2", "--slow-rank", "1:2").stdout)
+    assert slow["ranks"]["1"]["compute_ns"] == plain["ranks"]["1"]["compute_ns"] + 4 * 1_001_000
+    assert slow["ranks"]["0"]["compute_ns"] == plain["ranks"]["0"]["compute_ns"]
+    assert slow["median_iteration_time_ns"] > plain["median_iteration_time_ns"]
+    window = f"1:2@0ns-{plain['iteration_time_ns'][0] // 4}ns"
+    part = json.loads(inside("replay", job, "--json", "--slow-rank", window).stdout)
+    assert part["median_iteration_time_ns"] == plain["median_iteration_time_ns"]
+    assert part["iteration_time_ns"][0] > plain["iteration_time_ns"][0]
+
+
+def test_replay_with_other_profiles(graphs):
+    job = graphs / "job.prism"
+    plain = json.loads(inside("replay", job, "--json").stdout)
+    device = json.loads(inside("replay", job, "--json", "--profile", "a100").stdout)
+    cluster = json.loads(inside("replay", job, "--json", "--cluster", "a100-8x").stdout)
+    assert device["compute_ns"] != plain["compute_ns"]
+    assert device["communication_ns"] == plain["communication_ns"]
+    assert cluster["communication_ns"] != plain["communication_ns"]
+    assert cluster["compute_ns"] == plain["compute_ns"]
+
+
+def test_check(graphs):
+    done = prism("check", graphs / "job.prism", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert list(report) == CHECK_KEYS
+    assert report["ok"] is True
+    assert report["error"] is None
+    assert report["events"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("deadlock", "DeadlockError", ("pair", "rank 0", "rank 1", "stuck.py")),
+        ("mismatch", "MismatchError", ("pair", "rank 0", "rank 1", "sum.py")),
+    ],
+)
+def test_jobs_that_cannot_run_exit_3_and_say_why(graphs, name, kind, words):
+    path = graphs / f"{name}.prism"
+    for command in (("replay",), ("check",), ("export", "perfetto", "-o", graphs / "x.pftrace")):
+        done = inside(*command, path)
+        assert done.returncode == 3
+        assert done.stderr.startswith("prism: error: ")
+        assert all(word in done.stderr for word in words), done.stderr
+    assert not (graphs / "x.pftrace").exists()
+    done = prism("check", path, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert (report["ok"], report["error"]["kind"]) == (False, kind)
+    assert report["error"]["message"] in done.stderr
+
+
+@pytest.mark.parametrize("name", ["short", "flipped", "empty", "text", "absent"])
+@pytest.mark.parametrize(
+    "command", [("info",), ("check",), ("replay",), ("export", "perfetto", "-o", "x.pftrace")]
+)
+def test_files_that_are_no_graph_exit_1_in_one_line(graphs, tmp_path, monkeypatch, name, command):
+    monkeypatch.chdir(tmp_path)
+    done = inside(*command, graphs / f"{name}.prism")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("prism: error: ")
+    assert done.stderr.count("\n") == 1
+    assert f"{name}.prism" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("info", "--ranks", "7"), "ranks 7 found, expected ranks that the graph holds: 0-2"),
+        (("replay", "--ranks", "1-9"), "ranks 3-9 found"),
+        (("replay", "--slow-rank", "5:2"), "ranks 5 found"),
+        (("replay", "--profile", "h1000"), "h1000"),
+        (("replay", "--cluster", "absent.toml"), "absent.toml"),
+        (("export", "perfetto", "--ranks", "4", "-o", "x.pftrace"), "ranks 4 found"),
+        (("export", "perfetto", "--iteration", "3", "-o", "x.pftrace"), "iteration 3 found"),
+        (("export", "perfetto", "-o", "no/such/x.pftrace"), "no/such"),
+        (("export", "perfetto", "-o", "."), "is a folder"),
+    ],
+)
+def test_user_errors_exit_1_in_one_line(graphs, tmp_path, monkeypatch, args, words):
+    monkeypatch.chdir(tmp_path)
+    done = inside(*args, graphs / "job.prism")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("prism: error: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_perfetto(graphs, tmp_path):
+    out = tmp_path / "job.pftrace"
+    done = prism("export", "perfetto", graphs / "job.prism", "-o", out, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert list(report) == EXPORT_KEYS
+    assert report["ranks"] == [0, 1, 2]
+    assert report["file_bytes"] == out.stat().st_size > 0
+    first = out.read_bytes()
+    prism("export", "perfetto", graphs / "job.prism", "-o", out, "--ranks", "0-2", "--iteration", "2")
+    assert out.read_bytes() == first
+    assert [p.name for p in tmp_path.iterdir()] == ["job.pftrace"]
+
+
+@pytest.mark.parametrize(
+    "command", [("info", "--ranks", "0"), ("replay", "--ranks", "0"), ("replay",), ("check",)]
+)
+def test_tables_are_plain_text_where_nobody_looks(graphs, command):
+    done = prism(*command, graphs / "job.prism")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    assert str(graphs / "job.prism") in lines[0]
+
+
+def test_collect_without_a_program_is_a_usage_error(tmp_path):
+    for tail in ([], ["--"]):
+        done = prism("collect", "--world-size", "2", "-o", tmp_path / "x.prism", *tail)
+        assert done.returncode == 2
+        assert "expected -- script.py ARGS" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--world-size", "4", "--ranks", "3-4"), "4"),
+        (("--world-size", "4", "--device", "virtual:h1000"), "h1000"),
+        (("--world-size", "4", "--cluster", "absent.toml"), "absent.toml"),
+    ],
+)
+def test_collections_that_cannot_be_exit_1_and_leave_nothing(tmp_path, args, words):
+    (tmp_path / "train.py").write_text("print('never runs')\n")
+    done = prism("collect", *args, "-o", "x.prism", "--", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_doctor_json():
@@ -115,12 +369,25 @@ def test_doctor_table_names_every_check():
         assert check["name"] in text
 
 
-@pytest.mark.parametrize("args", [["--help"], ["doctor"], ["doctor", "--json"], ["replay", "--help"]])
-def test_torch_is_not_imported(args):
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--help"],
+        ["collect", "--help"],
+        ["doctor"],
+        ["info", "job.prism", "--ranks", "0"],
+        ["check", "job.prism"],
+        ["replay", "job.prism", "--profile", "a100", "--cluster", "a100-8x"],
+        ["export", "perfetto", "job.prism", "-o", os.devnull + ".x"],
+    ],
+)
+def test_torch_is_not_imported(graphs, tmp_path, args):
+    args = [a.replace("job.prism", str(graphs / "job.prism")) for a in args]
+    args = [a.replace(os.devnull, str(tmp_path / "trace")) for a in args]
     program = (
         "import sys\nfrom prismcore.cli.main import main\n"
         f"code = main({args!r})\n"
-        "heavy = [m for m in ('torch', 'numpy.f2py', 'megatron') if m in sys.modules]\n"
+        "heavy = [m for m in ('torch', 'megatron', 'perfetto', 'scipy') if m in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import test_cli
 from test_cli import commands
 
 from prismcore import errors
@@ -27,6 +28,22 @@ def test_every_flag_is_documented_and_no_other():
         first_cells = " ".join(re.findall(r"^\| ([^|]*(?:\\\|[^|]*)*)\|", section(name), re.M))
         documented = set(re.findall(r"`(--?[a-z][a-z-]*)", first_cells))
         assert documented == flags, name
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("collect", {"output", "wall_time_s", "warnings"}),
+        ("info", {*test_cli.INFO_KEYS, *test_cli.INFO_RANK_KEYS, "ranks"}),
+        ("check", {*test_cli.CHECK_KEYS}),
+        ("replay", {*test_cli.REPLAY_KEYS, "ranks"}),
+        ("export perfetto", {*test_cli.EXPORT_KEYS}),
+        ("doctor", {"ok", "can", "checks"}),
+    ],
+)
+def test_every_json_key_is_documented_and_no_other(command, keys):
+    table = section(command).partition("| key | meaning |")[2]
+    assert set(re.findall(r"^\| `(\w+)", table, re.M)) == keys
 
 
 def test_exit_codes_are_documented():

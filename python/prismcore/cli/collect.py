@@ -4,8 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from prismcore.cli import parsing
+from prismcore.cli import output, parsing
+from prismcore.cli.graphs import check_output
+from prismcore.cli.info import info_json, show_info
+from prismcore.cli.usage import UsageError
+from prismcore.errors import PrismError
+
+if TYPE_CHECKING:
+    from prismcore.collect import CollectProgress, CollectResult
+    from prismcore.collect.options import ProgressCallback
+
+PHASES = {
+    "start": "importing the program's modules",
+    "classes": "finding rank classes",
+    "ranks": "running ranks",
+    "confirm": "checking classes on other ranks",
+    "merge": "putting ranks together",
+    "done": "done",
+}
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--device", default="virtual:h100", metavar="virtual:NAME|FILE", help="device profile (%(default)s)"
     )
     parser.add_argument(
-        "--cluster", default=None, metavar="FILE", help="cluster profile (TOML); default: of the device"
+        "--cluster", default=None, metavar="NAME|FILE", help="cluster profile; default: the device's"
     )
     parser.add_argument(
         "--ranks",
@@ -71,4 +89,70 @@ def ranks_choice(text: str) -> str | list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from prismcore.collect import CollectOptions, collect
+
+    if not args.program:
+        raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
+    check_output(args.output)
+    options = CollectOptions(
+        command=args.program,
+        world_size=args.world_size,
+        device=args.device,
+        cluster=_cluster_path(args.cluster),
+        ranks=args.ranks if isinstance(args.ranks, str) else parsing.format_ranks(args.ranks),
+        slots=args.slots,
+        iterations=args.iterations,
+        host=args.host,
+        preload=args.preload,
+        keep_partial=args.keep_partial,
+    )
+    try:
+        with output.stdout_kept_clean(), output.terminated_as_interrupt(), output.progress_bar() as step:
+            result = collect(
+                options, None if step is None else lambda p: step(p.done, p.planned, PHASES[p.phase])
+            )
+    except PrismError as error:
+        partial = getattr(error, "partial", None)
+        if args.keep_partial and partial is not None:
+            partial.save(args.output)
+            output.note(
+                f"saved what there is to {args.output}: {len(partial.ranks)} of {args.world_size} ranks"
+            )
+        raise
+    result.graph.save(args.output)
+    if args.json:
+        output.show_json(_json(args, result))
+    else:
+        _show(args, result)
+    return 0
+
+
+def _teller(step: output.Progress) -> ProgressCallback:
+    def tell(progress: CollectProgress) -> None:
+        step(progress.done, progress.planned, PHASES[progress.phase])
+
+    return tell
+
+
+def _cluster_path(name: str | None) -> Path | None:
+    from prismcore.profiles import cluster
+
+    if name is not None and name in cluster.cluster_names():
+        return cluster.FOLDER / f"{name}.toml"
+    return None if name is None else Path(name)
+
+
+def _json(args: argparse.Namespace, result: CollectResult) -> dict[str, Any]:
+    from prismcore.report.warnings import graph_warnings
+
+    return {
+        "output": str(args.output),
+        "wall_time_s": result.wall_time_s,
+        **info_json(result.graph),
+        "warnings": graph_warnings(result.graph),
+    }
+
+
+def _show(args: argparse.Namespace, result: CollectResult) -> None:
+    show_info(str(args.output), result.graph)
+    output.show("", f"collected in {result.wall_time_s:.1f} s; next: prism replay {args.output}")

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
-from prismcore.cli import parsing
+from prismcore.cli import output, parsing
+from prismcore.cli.graphs import check_output, check_ranks, open_graph, recorded_eager_bytes
+from prismcore.errors import PrismError
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,7 +33,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "for kernels, copies, communication and waiting, and a counter of allocated memory.",
     )
     perfetto.add_argument("graph", type=Path, metavar="JOB.prism")
-    perfetto.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.pftrace")
+    perfetto.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="OUT.pftrace", help="the trace to write"
+    )
     perfetto.add_argument(
         "--ranks",
         type=ranks_choice,
@@ -47,4 +60,56 @@ def ranks_choice(text: str) -> str | list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from prismcore.replay import replay
+    from prismcore.report.timeline import write_timeline
+
+    check_output(args.output)
+    graph = open_graph(args.graph)
+    ranks = lowest_of_classes(graph) if args.ranks == "classes" else args.ranks
+    check_ranks(graph, ranks)
+    if not ranks:
+        raise PrismError(f"{args.graph}: holds no rank, expected at least one to show")
+    result = replay(graph, timeline_ranks=ranks, eager_bytes=recorded_eager_bytes(graph))
+    with whole_file(args.output) as out:
+        size = write_timeline(out, graph, result, iteration=args.iteration)
+    report = {
+        "output": str(args.output),
+        **dataclasses.asdict(size),
+        "ranks": ranks,
+        "file_bytes": args.output.stat().st_size,
+    }
+    if args.json:
+        output.show_json(report)
+        return 0
+    from prismcore.report.units import format_bytes
+
+    output.show(
+        f"{args.output}: iteration {size.iteration} of {size.ranks:,} ranks "
+        f"({parsing.format_ranks(ranks)}), {size.slices:,} slices, {format_bytes(report['file_bytes'])}",
+        "open it in https://ui.perfetto.dev",
+    )
+    return 0
+
+
+def lowest_of_classes(graph: Graph) -> list[int]:
+    """The lowest rank of each rank class."""
+    lowest: dict[int, int] = {}
+    for rank in graph.ranks.tolist():
+        lowest.setdefault(graph.rank(rank).program, rank)
+    return sorted(lowest.values())
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears under its name when it is complete, or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from prismcore.cli import parsing
+from prismcore.cli import output, parsing
+from prismcore.cli.graphs import check_ranks, open_graph
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+    from prismcore.report.summary import RankSummary
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,4 +32,70 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from prismcore.report.summary import summarize_rank
+
+    graph = open_graph(args.graph)
+    check_ranks(graph, args.ranks or ())
+    ranks = None if args.ranks is None else [summarize_rank(graph, r) for r in args.ranks]
+    if args.json:
+        output.show_json(info_json(graph, ranks))
+    else:
+        show_info(str(args.graph), graph, ranks)
+    return 0
+
+
+def info_json(graph: Graph, ranks: list[RankSummary] | None = None) -> dict[str, Any]:
+    """The keys of ``prism info --json``."""
+    from prismcore.report.summary import summarize
+
+    out = dataclasses.asdict(summarize(graph))
+    if ranks is not None:
+        out["ranks"] = {r.rank: r.to_json() for r in ranks}
+    return out
+
+
+def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) -> None:
+    """The table of ``prism info``."""
+    from prismcore.report.summary import summarize
+    from prismcore.report.table import fields_table, rows_table
+    from prismcore.report.warnings import graph_warnings
+    from prismcore.report.words import provenance_words, shorten_command, spread_words
+
+    summary = summarize(graph)
+    metadata = graph.metadata
+    fields: list[tuple[str, object]] = []
+    if isinstance(metadata.get("command"), list):
+        fields.append(("program", shorten_command(metadata["command"])))
+    fields += [
+        ("device", summary.device or "not known"),
+        (
+            "ranks",
+            f"{summary.world_size:,} in {summary.classes:,} classes: {summary.ranks_run:,} ran "
+            f"({summary.ranks_checked:,} of them to check), {summary.ranks_inferred:,} inferred",
+        ),
+        ("iterations", summary.iterations),
+        ("communicators", summary.communicators),
+        ("ops", f"{summary.ops:,} in {summary.blocks:,} different blocks of {graph.num_ops:,} ops"),
+        ("file_bytes", summary.file_bytes),
+        ("provenance of device time", provenance_words(summary.provenance)),
+        ("spread inside a class", spread_words(summary.spread)),
+        ("digest", summary.digest),
+        ("communication digest", summary.communication_digest),
+    ]
+    output.show(fields_table(title, fields))
+    if ranks:
+        columns = (
+            *("rank", "class", "inferred", "ops", "collectives", "sent_bytes"),
+            *("requested_bytes", "allocated_bytes", "reserved_bytes", "device_bytes"),
+        )
+        rows = [
+            (
+                *(r.rank, r.rank_class, r.inferred, r.ops, r.collectives, r.bytes_sent),
+                *(r.peak_requested_bytes, r.peak_allocated_bytes),
+                *(r.peak_reserved_bytes, r.peak_device_bytes),
+            )
+            for r in ranks
+        ]
+        output.show("", rows_table("ranks; the last four columns are peaks", columns, rows))
+    for warning in graph_warnings(graph):
+        output.show("", f"warning: {warning}")

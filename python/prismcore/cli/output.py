@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,6 +52,34 @@ def show_json(result: dict[str, Any]) -> None:
 def note(text: str) -> None:
     """One line for people, on stderr."""
     print(f"prism: {text}", file=sys.stderr)
+
+
+@contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """What anything in this process or its children writes to stdout goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """SIGTERM becomes KeyboardInterrupt, so that what was started is cleaned up."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

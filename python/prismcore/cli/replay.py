@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
+from prismcore.cli import output, parsing
+from prismcore.cli.graphs import (
+    check_ranks,
+    cluster_profile,
+    device_profile,
+    open_graph,
+    recorded_eager_bytes,
+)
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+    from prismcore.replay import ReplayResult
+
+SHOWN_CLASSES = 8
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +40,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--profile", default=None, metavar="NAME|FILE", help="cost kernels anew by this device profile"
     )
     parser.add_argument(
-        "--cluster", default=None, metavar="NAME|FILE", help="cost communication anew by this cluster profile"
+        "--cluster",
+        default=None,
+        metavar="NAME|FILE",
+        help="cost communication anew by this cluster profile",
     )
     parser.add_argument(
         "--slow-rank",
@@ -45,4 +62,59 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from prismcore.replay import SlowRank, replay
+    from prismcore.report.warnings import graph_warnings
+
+    graph = open_graph(args.graph)
+    check_ranks(graph, args.ranks or ())
+    check_ranks(graph, (slow.rank for slow in args.slow_rank))
+    result = replay(
+        graph,
+        threads=args.threads,
+        slow_ranks=[
+            SlowRank(rank=s.rank, factor=s.factor, from_ns=s.from_ns, to_ns=s.to_ns) for s in args.slow_rank
+        ],
+        device=device_profile(args.profile),
+        cluster=cluster_profile(args.cluster),
+        eager_bytes=recorded_eager_bytes(graph),
+    )
+    result.warnings += graph_warnings(graph) if args.profile is None else _unknown_share(result)
+    if args.json:
+        output.show_json(result.to_json(args.ranks))
+    else:
+        _show(args, graph, result)
+    return 0
+
+
+def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
+    from prismcore.report.replay import class_table, rank_table, split_table
+    from prismcore.report.table import fields_table
+    from prismcore.report.units import format_bytes, format_ns
+    from prismcore.report.words import provenance_words
+
+    peak = format_bytes(int(result.peak_allocated_bytes.max()))
+    counted = len(result.iteration_time_ns) - result.first_counted
+    fields = [
+        (
+            "iteration time",
+            f"{format_ns(result.median_iteration_time_ns)} (median of {counted})",
+        ),
+        ("iterations", ", ".join(format_ns(int(t)) for t in result.iteration_time_ns[:8])),
+        ("peak allocated", f"{peak} on rank {result.peak_rank}"),
+        ("provenance of device time", provenance_words(result.provenance)),
+        ("events", f"{result.events:,} of {len(result.ranks):,} ranks in {result.wall_time_s:.2f} s"),
+    ]
+    output.show(fields_table(str(args.graph), fields), "", split_table(result))
+    if args.ranks is not None:
+        output.show("", rank_table("ranks", result, args.ranks))
+    else:
+        output.show("", class_table(graph, result, SHOWN_CLASSES))
+    for warning in result.warnings:
+        output.show("", f"warning: {warning}")
+
+
+def _unknown_share(result: ReplayResult) -> list[str]:
+    share = result.provenance["unknown"]
+    return (
+        [f"{100 * share:.2f} % of device time is of kernels that this profile does not know"] if share else []
+    )

@@ -15,10 +15,10 @@ def plain(value: Any) -> Any:
 
     Raises TypeError for anything else, so that no repr ever ends up in a result.
     """
+    if isinstance(value, Enum):  # an IntEnum is an int too
+        return value.name
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    if isinstance(value, Enum):
-        return value.name
     if isinstance(value, PurePath):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -72,13 +72,9 @@ class PerfettoWriter:
         counter = message(_TRACK_COUNTER, uint(_COUNTER_UNIT, _UNIT_BYTES))
         return self._track(uint(_TRACK_PARENT, process) + text(_TRACK_NAME, name) + counter)
 
-    def begin(
-        self, track: int, time_ns: int, category: str, name: str, arguments: Mapping[str, Argument]
-    ) -> None:
-        """Opens a slice."""
-        event = [
-            uint(_EVENT_TYPE, _SLICE_BEGIN),
-            uint(_EVENT_TRACK, track),
+    def label(self, category: str, name: str, arguments: Mapping[str, Argument]) -> bytes:
+        """What a slice says, to be given to :meth:`begin` as often as it occurs."""
+        parts = [
             uint(_EVENT_CATEGORY_IIDS, self._intern(_INTERNED_CATEGORIES, category)),
             uint(_EVENT_NAME_IID, self._intern(_INTERNED_NAMES, name)),
         ]
@@ -90,8 +86,12 @@ class PerfettoWriter:
                 annotation += sint(_ANNOTATION_INT, value)
             else:
                 annotation += uint(_ANNOTATION_STRING_IID, self._intern(_INTERNED_STRINGS, value))
-            event.append(message(_EVENT_ANNOTATIONS, annotation))
-        self._event(time_ns, b"".join(event))
+            parts.append(message(_EVENT_ANNOTATIONS, annotation))
+        return b"".join(parts)
+
+    def begin(self, track: int, time_ns: int, label: bytes) -> None:
+        """Opens a slice."""
+        self._event(time_ns, uint(_EVENT_TYPE, _SLICE_BEGIN) + uint(_EVENT_TRACK, track) + label)
 
     def end(self, track: int, time_ns: int) -> None:
         """Closes the slice of `track` that was opened last."""

@@ -26,14 +26,10 @@ def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     """One line a row; the unit of a column stands in its name, numbers are right-aligned."""
     table = _table(title, show_header=True)
     cells = [[format_field(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    numeric = [True] * len(columns)
-    stored = [list(row) for row in cells]
-    for row in stored:
-        for i, text in enumerate(row):
-            numeric[i] = numeric[i] and (text[:1].isdigit() or text[:1] in "-<")
-    for name, right in zip(columns, numeric, strict=True):
+    for i, name in enumerate(columns):
+        right = all(row[i][:1].isdigit() or row[i][:1] in "-<" for row in cells)
         table.add_column(label(name), justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for row in stored:
+    for row in cells:
         table.add_row(*(Text(text) for text in row))
     return table
 
@@ -53,5 +49,6 @@ def _table(title: str, *, show_header: bool) -> Table:
         show_header=show_header,
         box=box.SIMPLE_HEAD if show_header else None,
         pad_edge=False,
+        show_edge=False,
         padding=(0, 2, 0, 0) if not show_header else (0, 1),
     )

@@ -1,0 +1,67 @@
+"""What commands share that read a graph or a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prismcore.cli.parsing import format_ranks
+from prismcore.errors import PrismError
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+    from prismcore.profiles.cluster import ClusterProfile
+    from prismcore.profiles.device import DeviceProfile
+
+
+def open_graph(path: Path) -> Graph:
+    """The graph of a ``.prism`` file."""
+    from prismcore.graph import Graph
+
+    return Graph.open(path)
+
+
+def check_ranks(graph: Graph, ranks: Iterable[int]) -> None:
+    """Raises PrismError when the graph does not hold one of `ranks`."""
+    absent = [r for r in ranks if not graph.has_rank(r)]
+    if absent:
+        held = format_ranks(graph.ranks.tolist()) or "none"
+        raise PrismError(f"ranks {format_ranks(absent)} found, expected ranks that the graph holds: {held}")
+
+
+def check_output(path: Path) -> None:
+    """Raises PrismError when `path` cannot become a file; better now than after the work."""
+    if path.is_dir():
+        raise PrismError(f"{path}: is a folder, expected the name of a file to write")
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise PrismError(f"{path}: its folder does not exist; create it first: mkdir -p {path.parent}")
+
+
+def device_profile(name: str | None) -> DeviceProfile | None:
+    """The device profile of a name or a TOML file; None for None."""
+    if name is None:
+        return None
+    from prismcore.profiles.device import load_device
+
+    return load_device(name)
+
+
+def cluster_profile(name: str | None) -> ClusterProfile | None:
+    """The cluster profile of a name or a TOML file; None for None."""
+    if name is None:
+        return None
+    from prismcore.profiles.cluster import load_cluster
+
+    return load_cluster(name)
+
+
+def recorded_eager_bytes(graph: Graph) -> int:
+    """Messages up to this size did not wait for their receiver where the graph was collected."""
+    text = graph.metadata.get("cluster")
+    if not isinstance(text, str):
+        return 0
+    from prismcore.profiles.cluster import parse_cluster
+
+    return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes

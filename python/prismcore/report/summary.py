@@ -1,0 +1,110 @@
+"""What a graph holds, in the words of ``prism info``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prismcore.graph import Graph, OpKind, Provenance, RankOrigin
+
+__all__ = ["GraphSummary", "RankSummary", "summarize", "summarize_rank"]
+
+_ORDER = (Provenance.MEASURED, Provenance.TABLE, Provenance.MODEL, Provenance.UNKNOWN)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class GraphSummary:
+    """The keys of ``prism info --json``."""
+
+    world_size: int
+    classes: int
+    ranks_run: int  #: ranks that ran, the checked ones among them
+    ranks_checked: int
+    ranks_inferred: int
+    communicators: int
+    ops: int  #: of all ranks together
+    blocks: int  #: stored: each content once
+    iterations: int
+    file_bytes: int
+    device: str | None
+    provenance: Mapping[str, float]  #: shares of device time over all ranks; all 0 where there is none
+    digest: str
+    communication_digest: str
+    spread: Any  #: largest relative differences seen inside a class; None where nothing looked
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class RankSummary:
+    """One rank of ``prism info --ranks LIST --json``; its key ``class`` is ``rank_class`` here."""
+
+    rank: int
+    rank_class: int
+    inferred: bool
+    ops: int
+    collectives: int  #: communication ops that are neither send nor recv
+    bytes_sent: int  #: payload of communication ops except recv
+    peak_requested_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_device_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        fields = dataclasses.asdict(self)
+        del fields["rank"]
+        return {"class": fields.pop("rank_class"), **fields}
+
+
+def summarize(graph: Graph) -> GraphSummary:
+    """Counts, shares and digests of a graph. Raises GraphFormatError where its metadata is damaged."""
+    ranks = [graph.rank(int(r)) for r in graph.ranks]
+    ran = Counter(r.origin for r in ranks)
+    programs = Counter(r.program for r in ranks)
+    ops = 0
+    device_ns = dict.fromkeys(Provenance, 0)
+    for program, count in programs.items():
+        statistics = graph.program_statistics(program)
+        ops += count * statistics.ops
+        for source, ns in statistics.device_ns.items():
+            device_ns[source] += count * ns
+    whole = sum(device_ns.values())
+    metadata = graph.metadata
+    device = metadata.get("device")
+    return GraphSummary(
+        world_size=graph.world_size,
+        classes=len(programs),
+        ranks_run=ran[RankOrigin.RAN] + ran[RankOrigin.CHECKED],
+        ranks_checked=ran[RankOrigin.CHECKED],
+        ranks_inferred=ran[RankOrigin.INFERRED],
+        communicators=graph.num_communicators,
+        ops=ops,
+        blocks=graph.num_blocks,
+        iterations=graph.iterations,
+        file_bytes=graph.file_bytes,
+        device=device if isinstance(device, str) else None,
+        provenance={s.name.lower(): device_ns[s] / whole if whole else 0.0 for s in _ORDER},
+        digest=graph.digest(),
+        communication_digest=graph.communication_digest(),
+        spread=metadata.get("spread"),
+    )
+
+
+def summarize_rank(graph: Graph, rank: int) -> RankSummary:
+    """One rank. Raises GraphError if the graph does not hold it."""
+    view = graph.rank(rank)
+    statistics = graph.program_statistics(view.program)
+    talk = statistics.communication
+    return RankSummary(
+        rank=rank,
+        rank_class=view.program,
+        inferred=view.origin == RankOrigin.INFERRED,
+        ops=statistics.ops,
+        collectives=sum(n for kind, n in talk.items() if kind not in (OpKind.SEND, OpKind.RECV)),
+        bytes_sent=statistics.bytes_sent,
+        peak_requested_bytes=view.peaks.requested_bytes,
+        peak_allocated_bytes=view.peaks.allocated_bytes,
+        peak_reserved_bytes=view.peaks.reserved_bytes,
+        peak_device_bytes=view.peaks.device_bytes,
+    )

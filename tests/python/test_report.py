@@ -1,0 +1,183 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import jobs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from prismcore.graph import Graph, OpKind, Provenance, RankOrigin
+from prismcore.report import units
+from prismcore.report.json import dumps, plain
+from prismcore.report.summary import summarize, summarize_rank
+from prismcore.report.table import fields_table, rows_table
+from prismcore.report.warnings import graph_warnings, unknown_kernels
+
+
+def text(renderable):
+    console = Console(width=200, no_color=True, file=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+# Units.
+
+
+def test_worked_values():
+    assert units.format_ns(999) == "999 ns"
+    assert units.format_ns(1_234_567) == "1.235 ms"
+    assert units.format_ns(-2_000_000_000) == "-2.000 s"
+    assert units.format_bytes(1023) == "1023 B"
+    assert units.format_bytes(3 << 29) == "1.50 GiB"
+    assert units.format_share(0.1234) == "12.34 %"
+    assert units.format_share(0.0) == "0.00 %"
+    assert units.format_share(1e-9) == "< 0.01 %"
+
+
+@given(st.floats(0, 1, exclude_min=True))
+def test_a_share_that_is_not_zero_never_reads_as_zero(share):
+    assert units.format_share(share) != "0.00 %"
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_times_keep_their_size(ns):
+    number, unit = units.format_ns(ns).split()
+    scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert abs(float(number) * scale - ns) <= 0.0005 * scale + ns * 1e-12
+
+
+# JSON.
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Probe:
+    count: int
+    path: Path
+    values: tuple[int, ...]
+    inner: dict[int, float]
+
+
+def test_dataclasses_become_json():
+    probe = Probe(count=2**63 - 1, path=Path("a/b"), values=(1, 2), inner={3: 0.5})
+    assert json.loads(dumps(probe)) == {
+        "count": 2**63 - 1,
+        "path": "a/b",
+        "values": [1, 2],
+        "inner": {"3": 0.5},
+    }
+
+
+def test_numpy_and_enums_become_plain():
+    assert plain({"a": np.int64(3), "b": np.arange(2), "c": OpKind.KERNEL}) == {
+        "a": 3,
+        "b": [0, 1],
+        "c": "KERNEL",
+    }
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_lacks_are_refused(value):
+    with pytest.raises(ValueError, match="JSON"):
+        dumps({"x": value})
+
+
+def test_objects_without_a_json_form_are_refused():
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        dumps({"x": object()})
+
+
+# Tables.
+
+
+def test_tables_show_every_cell_with_its_unit():
+    shown = text(rows_table("title", ("rank", "peak_bytes", "name"), [(0, 2048, "a[b]"), (10, 0, "[red]c")]))
+    assert [line.split() for line in shown.splitlines()[3:]] == [
+        ["0", "2.00", "KiB", "a[b]"],
+        ["10", "0", "B", "[red]c"],  # markup of foreign names stays text
+    ]
+    assert "time  1.500 us" in text(fields_table("title", {"time_ns": 1500}))
+
+
+# Summaries.
+
+
+def test_summary_counts_by_hand():
+    graph = jobs.pipeline(stages=4, micro_batches=2, iterations=2)
+    summary = summarize(graph)
+    expanded = [graph.ops(r) for r in range(4)]
+    assert summary.ops == sum(map(len, expanded))
+    assert (summary.world_size, summary.classes, summary.communicators) == (4, 3, 2)
+    assert (summary.ranks_run, summary.ranks_checked, summary.ranks_inferred) == (4, 0, 0)
+    assert (summary.iterations, summary.device) == (2, "virtual:h100")
+    assert summary.digest != summary.communication_digest
+    device = {
+        p: sum(
+            int(o["duration_ns"])
+            for ops in expanded
+            for o in ops
+            if (o["kind"] in (1, 2, 3) or o["kind"] >= 32) and o["flags"] & 3 == p
+        )
+        for p in Provenance
+    }
+    whole = sum(device.values())
+    assert summary.provenance == {p.name.lower(): device[p] / whole for p in Provenance}
+    assert summary.provenance["unknown"] > 0
+
+
+def test_rank_summary_by_hand():
+    graph = jobs.pipeline(stages=3, micro_batches=2, iterations=2)
+    middle = summarize_rank(graph, 1)
+    assert middle.collectives == 2
+    assert middle.bytes_sent == 2 * (2 * (1 << 20) + (4 << 20))
+    assert middle.to_json() == {
+        "class": graph.rank(1).program,
+        "inferred": False,
+        "ops": len(graph.ops(1)),
+        "collectives": 2,
+        "bytes_sent": middle.bytes_sent,
+        "peak_requested_bytes": 100,
+        "peak_allocated_bytes": 512,
+        "peak_reserved_bytes": 2048,
+        "peak_device_bytes": 4096,
+    }
+
+
+def test_inferred_and_checked_ranks_are_counted():
+    one = jobs.pipeline(stages=4)
+    builder = jobs.GraphBuilder(world_size=4)
+    line = builder.communicator("PIPELINE_MODEL_PARALLEL_GROUP:1", range(4))
+    world = builder.communicator("default_pg:0", range(4))
+    parts = jobs.single_ranks(one)
+    builder.merge(parts[0])
+    builder.merge(parts[1], RankOrigin.CHECKED)
+    builder.merge(parts[3])
+    builder.infer(2, 1, [(line, 2), (world, 2)])
+    summary = summarize(builder.finish())
+    assert (summary.ranks_run, summary.ranks_checked, summary.ranks_inferred) == (3, 1, 1)
+    assert summary.device is None
+    assert summary.spread is None
+
+
+def test_unknown_kernels_are_counted_and_named():
+    graph = jobs.pipeline(stages=3, micro_batches=4, iterations=3)
+    assert unknown_kernels(graph) == {"vectorized_elementwise_kernel": 3 * 4 * 3}
+    (warning,) = graph_warnings(graph)
+    assert "36 kernel launches" in warning
+    assert "vectorized_elementwise_kernel (36)" in warning
+
+
+def test_warnings_of_the_collection_are_passed_on():
+    graph = jobs.ring()
+    assert graph_warnings(graph) == []
+    noted = Graph.from_bytes(graph.to_bytes())
+    metadata = {"unimplemented": {"cudaFoo": 3}, "notes": ["something odd"], "partial": True}
+    noted = jobs.with_metadata(noted, metadata)
+    assert graph_warnings(noted) == [
+        "calls that the virtual GPU does not implement: cudaFoo (3)",
+        "the graph is partial: it holds 4 of 4 ranks",
+        "something odd",
+    ]
