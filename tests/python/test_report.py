@@ -93,13 +93,25 @@ def test_objects_without_a_json_form_are_refused():
 # Tables.
 
 
-def test_tables_show_every_cell_with_its_unit():
-    shown = text(rows_table("title", ("rank", "peak_bytes", "name"), [(0, 2048, "a[b]"), (10, 0, "[red]c")]))
-    assert [line.split() for line in shown.splitlines()[3:]] == [
-        ["0", "2.00", "KiB", "a[b]"],
-        ["10", "0", "B", "[red]c"],  # markup of foreign names stays text
+def test_tables_show_every_cell_in_the_unit_of_the_head():
+    rows = [(0, 2048, 1 << 20, "a[b]"), (10, 0, 512, "[red]c")]  # markup of foreign names stays text
+    shown = text(rows_table("title", ("rank", "peak_bytes", "sent_bytes", "name"), rows)).splitlines()
+    assert [line.split() for line in shown] == [
+        ["title"],
+        ["rank", "peak", "sent", "name"],
+        ["MiB", "MiB"],
+        ["\u2500" * len(shown[3].strip())],
+        ["0", "0.00", "1.00", "a[b]"],
+        ["10", "0.00", "0.00", "[red]c"],
     ]
     assert "time  1.500 us" in text(fields_table("title", {"time_ns": 1500}))
+
+
+def test_a_table_without_rows():
+    assert text(rows_table("title", ("rank", "peak_bytes"), [])).split() == [
+        *("title", "rank", "peak", "B"),
+        "\u2500" * 10,
+    ]
 
 
 # Summaries.

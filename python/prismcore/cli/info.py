@@ -85,12 +85,12 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
     output.show(fields_table(title, fields))
     if ranks:
         columns = (
-            *("rank", "class", "inferred", "ops", "collectives", "sent_bytes"),
+            *("rank", "class", "ran", "ops", "collectives", "sent_bytes"),
             *("requested_bytes", "allocated_bytes", "reserved_bytes", "device_bytes"),
         )
         rows = [
             (
-                *(r.rank, r.rank_class, r.inferred, r.ops, r.collectives, r.bytes_sent),
+                *(r.rank, r.rank_class, not r.inferred, r.ops, r.collectives, r.bytes_sent),
                 *(r.peak_requested_bytes, r.peak_allocated_bytes),
                 *(r.peak_reserved_bytes, r.peak_device_bytes),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,35 +12,41 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 PLAIN_WIDTH = 110
 """Columns of a table that is written to a file or a pipe."""
+
+MOST_WIDTH = 1000
+_PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 
 Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is being done)."""
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and lines to stdout: with colours on a terminal, as plain text elsewhere."""
+    """Print tables and lines to stdout: with colours on a terminal, as plain text elsewhere.
+
+    Lines end where their text ends. A table whose numbers need more room than there is gets it: too
+    wide is better than cut.
+    """
     from rich.console import Console
+    from rich.table import Table
 
-    if sys.stdout.isatty():
-        _print(Console(highlight=False), parts)
-        return
-    console = Console(highlight=False, no_color=True, width=PLAIN_WIDTH, file=io.StringIO())
-    _print(console, parts)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    for line in text.splitlines():
-        sys.stdout.write(f"{line.rstrip()}\n")
-
-
-def _print(console: Console, parts: tuple[RenderableType, ...]) -> None:
+    terminal = sys.stdout.isatty()
+    buffer = io.StringIO()
+    width = Console().width if terminal else PLAIN_WIDTH
     for part in parts:
+        room = MOST_WIDTH if isinstance(part, Table) and part.show_header else width
+        console = Console(
+            file=buffer, width=room, highlight=False, force_terminal=terminal, no_color=not terminal
+        )
         if isinstance(part, str):
             console.print(part, markup=False, soft_wrap=True)
         else:
             console.print(part)
+    for line in buffer.getvalue().splitlines():
+        sys.stdout.write(_PADDING.sub(r"\1", line) + "\n")
 
 
 def show_json(result: dict[str, Any]) -> None:

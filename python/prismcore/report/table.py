@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from prismcore.report.units import format_field
+from prismcore.report.units import column_scale, format_field
 
 
 def fields_table(title: str, fields: Mapping[str, object] | Iterable[tuple[str, object]]) -> Table:
@@ -23,15 +23,38 @@ def fields_table(title: str, fields: Mapping[str, object] | Iterable[tuple[str, 
 
 
 def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """One line a row; the unit of a column stands in its name, numbers are right-aligned."""
+    """One line a row. All times share one unit, and all sizes one; it stands in the heads."""
     table = _table(title, show_header=True)
-    cells = [[format_field(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    for i, name in enumerate(columns):
-        right = all(row[i][:1].isdigit() or row[i][:1] in "-<" for row in cells)
-        table.add_column(label(name), justify="right" if right else "left", no_wrap=right, overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(text) for text in row))
+    values = list(zip(*rows, strict=True)) or [() for _ in columns]
+    scales = {}
+    for suffix in ("_ns", "_bytes"):
+        sizes = [
+            abs(n)
+            for name, column in zip(columns, values, strict=True)
+            if name.endswith(suffix)
+            for n in _numbers(column)
+        ]
+        scales[suffix] = column_scale(suffix, max(sizes, default=0))
+    texts = []
+    for name, column in zip(columns, values, strict=True):
+        suffix = next((s for s in scales if name.endswith(s)), "")
+        scale, unit = scales.get(suffix, (1, ""))
+        right = len(_numbers(column)) == len(column) or all(str(v).endswith("%") for v in column)
+        table.add_column(f"{label(name)}\n{unit}", justify="right" if right else "left", no_wrap=True)
+        digits = 0 if scale == 1 else 3 if suffix == "_ns" else 2
+        texts.append(
+            [
+                f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v)  # type: ignore[operator]
+                for v in column
+            ]
+        )
+    for cells in zip(*texts, strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def _numbers(values: Iterable[object]) -> list[int | float]:
+    return [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
 
 
 def label(name: str) -> str:
@@ -43,12 +66,12 @@ def label(name: str) -> str:
 
 def _table(title: str, *, show_header: bool) -> Table:
     return Table(
-        title=Text(title),
+        title=Text(title, style="bold"),
         title_justify="left",
-        title_style="bold",
+        title_style="",
         show_header=show_header,
         box=box.SIMPLE_HEAD if show_header else None,
         pad_edge=False,
         show_edge=False,
-        padding=(0, 2, 0, 0) if not show_header else (0, 1),
+        padding=(0, 1, 0, 0) if show_header else (0, 2, 0, 0),
     )

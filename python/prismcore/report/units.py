@@ -34,6 +34,19 @@ def format_count(value: int) -> str:
     return f"{value:,}"
 
 
+def column_scale(name: str, largest: float) -> tuple[float, str]:
+    """(divisor, unit) that suits a whole column whose name tells its unit; ``(1, "")`` otherwise."""
+    scales: tuple[tuple[float, str], ...] = ()
+    if name.endswith("_ns"):
+        scales = (*_TIMES, (1, "ns"))
+    elif name.endswith("_bytes"):
+        scales = (*_BYTES, (1, "B"))
+    for scale, unit in scales:
+        if largest >= scale or scale == 1:
+            return scale, unit
+    return 1, ""
+
+
 def format_field(name: str, value: object) -> str:
     """A field by the unit in its name (``_ns``, ``_bytes``, ``_s``)."""
     if isinstance(value, bool) or value is None:
