@@ -43,10 +43,7 @@ def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         table.add_column(f"{label(name)}\n{unit}", justify="right" if right else "left", no_wrap=True)
         digits = 0 if scale == 1 else 3 if suffix == "_ns" else 2
         texts.append(
-            [
-                f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v)  # type: ignore[operator]
-                for v in column
-            ]
+            [f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v) for v in column]
         )
     for cells in zip(*texts, strict=True):
         table.add_row(*(Text(cell) for cell in cells))
