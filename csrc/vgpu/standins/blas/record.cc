@@ -81,7 +81,11 @@ cb::Status record(void* stream, const Product& product) noexcept {
     shape.dtype = row->dtype;
     shape.transposes = static_cast<std::uint8_t>((product.transpose_a != cb::op_n ? 1U : 0U) |
                                                  (product.transpose_b != cb::op_n ? 2U : 0U));
-    shape.gemm = Gemm{product.m, product.n, product.k, product.batch};
+    // Without a word for the type the cost model would take another type's figures: the kernel then
+    // counts as unknown.
+    if (row->dtype != DataType::none) {
+      shape.gemm = Gemm{product.m, product.n, product.k, product.batch};
+    }
     vgpu::Session::get().kernel(stream, name, shape);
     return cb::success;
   } catch (const std::exception&) {
