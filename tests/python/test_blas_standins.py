@@ -96,7 +96,9 @@ h @ k
 
 
 def test_a_product_of_a_type_without_figures_counts_as_unknown():
-    answer = run_rank(OPERANDS + 'a.cfloat() @ b.cfloat()\nanswer["report"] = json.loads(_core.vgpu_report())')
+    answer = run_rank(
+        OPERANDS + 'a.cfloat() @ b.cfloat()\nanswer["report"] = json.loads(_core.vgpu_report())'
+    )
     assert "gemm:complex64" in str(answer["report"]["unknown_kernels"])
 
 

@@ -18,8 +18,8 @@ struct Product {
   bool tf32 = false;  // float32 operands on TF32 tensor cores
 };
 
-// Kernel name: family[:suffix][:tf32 | :<type>]; the type is spelt out, and the dimensions left out,
-// where DataType has no word for it (complex, 4-bit). A product with an empty output records
+// Kernel name: family[:suffix][:tf32 | :<type>]; the type is spelt out, and the dimensions left
+// out, where DataType has no word for it (complex, 4-bit). A product with an empty output records
 // nothing, as nothing is launched.
 abi::cublas::Status record(void* stream, const Product& product) noexcept;
 
