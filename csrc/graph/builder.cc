@@ -2,40 +2,21 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "graph/builder_impl.h"
 #include "graph/op_check.h"
-#include "graph/op_store.h"
-#include "graph/tables.h"
 
 namespace prism {
 namespace {
-
-struct Rank {
-  static constexpr std::uint32_t absent = 0xffffffffU;
-  std::uint32_t program = absent;
-  RankOrigin origin = RankOrigin::ran;
-  std::uint64_t bindings_from = 0;
-  std::uint64_t bindings_count = 0;
-  MemoryPeaks peaks;
-};
-
-struct Cut {
-  std::uint64_t hash = 0;
-  std::size_t from = 0, size = 0;
-};
 
 bool is_iteration_mark(const Op& op) noexcept {
   return op.kind == OpKind::mark && op.detail == static_cast<std::uint8_t>(MarkKind::iteration);
 }
 
-// By communicator slot, how many members it must have; slots in no op: 0.
-using Needs = std::vector<std::uint32_t>;
-
-void need(Needs& needs, const Op& op) {
+void need(std::vector<std::uint32_t>& needs, const Op& op) {
   if (op.ref >= needs.size()) needs.resize(std::size_t{op.ref} + 1, 0);
   needs[op.ref] = std::max(needs[op.ref], needed_size(op));
 }
@@ -43,58 +24,6 @@ void need(Needs& needs, const Op& op) {
 std::string in_rank(std::uint32_t rank) { return "rank " + std::to_string(rank) + ": "; }
 
 }  // namespace
-
-struct GraphBuilder::Impl {
-  explicit Impl(std::uint32_t world) : world_size(world) {
-    if (world == 0 || world > max_world_size) {
-      throw GraphError("world size " + std::to_string(world) + " found, expected 1 to " +
-                       std::to_string(max_world_size));
-    }
-    block_offsets.push(0);
-    program_offsets.push(0);
-  }
-
-  std::size_t num_blocks() const noexcept { return block_offsets.size() - 1; }
-  std::size_t num_programs() const noexcept { return program_offsets.size() - 1; }
-  std::span<const std::uint32_t> blocks_of(std::uint32_t program) const noexcept {
-    return program_blocks.view(program_offsets[program],
-                               program_offsets[program + 1] - program_offsets[program]);
-  }
-  OpLimits limits() const noexcept { return {kernels.size(), strings.size()}; }
-
-  std::uint32_t add_block(std::span<const Op> ops, std::uint64_t hash);
-  std::uint32_t add_program(std::span<const std::uint32_t> blocks,
-                            std::span<const std::uint32_t> call_sites);
-  void add_rank(std::uint32_t rank, std::uint32_t program, RankOrigin origin,
-                std::span<const Binding> given, const MemoryPeaks& peaks);
-  std::uint32_t iterations_of(std::span<const std::uint32_t> blocks) const noexcept;
-  void add_needs(std::uint32_t block, Needs& needs) const;
-  const Needs& needs_of(std::uint32_t program);
-  const Rank& known_rank(std::uint32_t rank) const;
-
-  void check_free(std::uint32_t rank) const;
-  void check_bindings(std::uint32_t rank, std::span<const Binding> given, const Needs& needs) const;
-  void check_call_sites(std::uint32_t rank, std::span<const std::uint32_t> call_sites) const;
-
-  std::uint32_t world_size;
-  std::uint32_t iterations = 0;
-  StringTable strings;
-  KernelTable kernels;
-  CommunicatorTable communicators;
-  OpStore ops;
-  Buffer<std::uint64_t> block_offsets;
-  ContentTable blocks;
-  Buffer<std::uint64_t> program_offsets;
-  Buffer<std::uint32_t> program_blocks, program_call_sites;
-  ContentTable programs;
-  std::vector<Rank> ranks;  // up to the highest rank given
-  Buffer<Binding> bindings;
-  std::unordered_map<std::uint32_t, Needs> known_needs;  // by program, of infer()
-  // Scratch of set_rank.
-  Buffer<Cut> cuts;
-  Buffer<std::uint32_t> block_ids;
-  Needs needs;
-};
 
 std::uint32_t GraphBuilder::Impl::add_block(std::span<const Op> block, std::uint64_t hash) {
   const std::uint32_t found = blocks.find(hash, [&](std::uint32_t id) {
@@ -155,18 +84,56 @@ void GraphBuilder::Impl::add_needs(std::uint32_t block, Needs& wanted) const {
   }
 }
 
-const Needs& GraphBuilder::Impl::needs_of(std::uint32_t program) {
+const GraphBuilder::Impl::Needs& GraphBuilder::Impl::needs_of(std::uint32_t program) {
   const auto [entry, is_new] = known_needs.try_emplace(program);
   if (!is_new) return entry->second;
   for (const std::uint32_t block : blocks_of(program)) add_needs(block, entry->second);
   return entry->second;
 }
 
-const Rank& GraphBuilder::Impl::known_rank(std::uint32_t rank) const {
+const GraphBuilder::Impl::Rank& GraphBuilder::Impl::known_rank(std::uint32_t rank) const {
   if (rank >= ranks.size() || ranks[rank].program == Rank::absent) {
     throw GraphError(in_rank(rank) + "has no program yet, expected a rank that was set or merged");
   }
   return ranks[rank];
+}
+
+std::uint32_t GraphBuilder::Impl::scan(std::uint32_t rank, std::span<const Op> given,
+                                       std::size_t slots) {
+  const OpLimits known = limits();
+  cuts.truncate(0);
+  needs.clear();
+  std::uint32_t marks = 0;
+  std::size_t from = 0;
+  bool sound = true;
+  const auto cut = [&](std::size_t to) {
+    const std::uint64_t hash = hash64(std::as_bytes(given.subspan(from, to - from)));
+    blocks.prefetch(hash);
+    cuts.push({hash, from, to - from});
+    from = to;
+  };
+  for (std::size_t i = 0; i < given.size() && sound; ++i) {
+    const Op& op = given[i];
+    sound = is_sound(op, known) && (i == 0 || may_follow(given[i - 1], op));
+    if (is_communication(op.kind)) {
+      if (op.ref < slots) {
+        need(needs, op);
+      } else if (sound) {
+        throw GraphError(in_rank(rank) + "op " + std::to_string(i) + ": " +
+                         std::string(name(op.kind)) + " on communicator slot " +
+                         std::to_string(op.ref) + ", bindings for " + std::to_string(slots) +
+                         " slots given");
+      }
+      if (closes_block(op)) cut(i + 1);
+    } else if (is_iteration_mark(op)) {
+      ++marks;
+    }
+  }
+  if (!sound || (!given.empty() && given.back().continues())) {
+    throw GraphError(in_rank(rank) + find_fault(given, known));
+  }
+  if (from < given.size()) cut(given.size());
+  return marks;
 }
 
 void GraphBuilder::Impl::check_free(std::uint32_t rank) const {
@@ -238,114 +205,16 @@ void GraphBuilder::set_rank(std::uint32_t rank, std::span<const Op> ops,
   Impl& impl = *impl_;
   impl.check_free(rank);
   impl.check_call_sites(rank, call_sites);
-  const OpLimits limits = impl.limits();
-  impl.cuts.truncate(0);
-  impl.needs.clear();
-  std::uint32_t iterations = 0;
-  std::size_t from = 0;
-  bool sound = true;
-  const auto cut = [&](std::size_t to) {
-    const std::uint64_t hash = hash64(std::as_bytes(ops.subspan(from, to - from)));
-    impl.blocks.prefetch(hash);
-    impl.cuts.push({hash, from, to - from});
-    from = to;
-  };
-  for (std::size_t i = 0; i < ops.size() && sound; ++i) {
-    const Op& op = ops[i];
-    sound = is_sound(op, limits) && (i == 0 || may_follow(ops[i - 1], op));
-    if (is_communication(op.kind)) {
-      if (op.ref < bindings.size()) {
-        need(impl.needs, op);
-      } else if (sound) {
-        throw GraphError(in_rank(rank) + "op " + std::to_string(i) + ": " +
-                         std::string(name(op.kind)) + " on communicator slot " +
-                         std::to_string(op.ref) + ", bindings for " +
-                         std::to_string(bindings.size()) + " slots given");
-      }
-      if (closes_block(op)) cut(i + 1);
-    } else if (is_iteration_mark(op)) {
-      ++iterations;
-    }
-  }
-  if (!sound || (!ops.empty() && ops.back().continues())) {
-    throw GraphError(in_rank(rank) + find_fault(ops, limits));
-  }
-  if (from < ops.size()) cut(ops.size());
+  const std::uint32_t iterations = impl.scan(rank, ops, bindings.size());
   impl.check_bindings(rank, bindings, impl.needs);
 
   impl.block_ids.truncate(0);
-  for (const Cut& block : impl.cuts.view()) {
-    impl.block_ids.push(impl.add_block(ops.subspan(block.from, block.size), block.hash));
+  for (const Impl::Cut& cut : impl.cuts.view()) {
+    impl.block_ids.push(impl.add_block(ops.subspan(cut.from, cut.size), cut.hash));
   }
   const std::uint32_t program = impl.add_program(impl.block_ids.view(), call_sites);
   impl.iterations = std::max(impl.iterations, iterations);
   impl.add_rank(rank, program, RankOrigin::ran, bindings, peaks);
-}
-
-void GraphBuilder::merge(const Graph& graph, RankOrigin origin) {
-  Impl& impl = *impl_;
-  if (graph.world_size() != impl.world_size) {
-    throw GraphError("a graph of world size " + std::to_string(graph.world_size()) +
-                     " is merged into one of " + std::to_string(impl.world_size) +
-                     ", expected the same job");
-  }
-  for (const std::uint32_t rank : graph.ranks()) impl.check_free(rank);
-
-  constexpr std::uint32_t unknown = ContentTable::none;
-  std::vector<std::uint32_t> kernel_ids(graph.num_kernels(), unknown);
-  std::vector<std::uint32_t> string_ids(graph.num_strings(), unknown);
-  std::vector<std::uint32_t> communicator_ids(graph.num_communicators(), unknown);
-  const auto renamed_string = [&](std::uint32_t id) {
-    if (string_ids[id] == unknown) string_ids[id] = string(graph.string(id));
-    return string_ids[id];
-  };
-  const auto renamed_kernel = [&](std::uint32_t id) {
-    if (kernel_ids[id] == unknown) {
-      kernel_ids[id] = kernel(graph.kernel_name(id), graph.kernel_shape(id));
-    }
-    return kernel_ids[id];
-  };
-  const auto renamed_communicator = [&](std::uint32_t id) {
-    if (communicator_ids[id] == unknown) {
-      const CommunicatorView view = graph.communicator(id);
-      communicator_ids[id] = communicator(view.name, view.members);
-    }
-    return communicator_ids[id];
-  };
-
-  std::vector<std::uint32_t> block_ids(graph.num_blocks(), unknown);
-  std::vector<Op> block;
-  const auto renamed_block = [&](std::uint32_t id) {
-    if (block_ids[id] != unknown) return block_ids[id];
-    block.clear();
-    graph.read_block(id, block);
-    for (Op& op : block) {
-      if (op.kind == OpKind::kernel) op.ref = renamed_kernel(op.ref);
-      if (op.kind == OpKind::mark) op.ref = renamed_string(op.ref);
-    }
-    return block_ids[id] = impl.add_block(block, hash64(std::as_bytes(std::span(block))));
-  };
-
-  std::vector<std::uint32_t> program_ids(graph.num_programs(), unknown);
-  std::vector<std::uint32_t> blocks, call_sites;
-  std::vector<Binding> bindings;
-  for (const std::uint32_t rank : graph.ranks()) {
-    const RankView view = graph.rank(rank);
-    if (program_ids[view.program] == unknown) {
-      const ProgramView program = graph.program(view.program);
-      blocks.clear();
-      call_sites.clear();
-      for (const std::uint32_t id : program.blocks) blocks.push_back(renamed_block(id));
-      for (const std::uint32_t id : program.call_sites) call_sites.push_back(renamed_string(id));
-      program_ids[view.program] = impl.add_program(blocks, call_sites);
-      impl.iterations = std::max(impl.iterations, impl.iterations_of(blocks));
-    }
-    bindings.clear();
-    for (const Binding& binding : view.bindings) {
-      bindings.push_back({renamed_communicator(binding.communicator), binding.position});
-    }
-    impl.add_rank(rank, program_ids[view.program], origin, bindings, view.peaks);
-  }
 }
 
 void GraphBuilder::infer(std::uint32_t rank, std::uint32_t like, std::span<const Binding> bindings,
@@ -372,7 +241,7 @@ void GraphBuilder::infer_program(std::uint32_t rank, std::span<const std::uint32
       throw GraphError(here + " ends without communication, expected only as the last block");
     }
   }
-  Needs needs;
+  Impl::Needs needs;
   for (const std::uint32_t block : blocks) impl.add_needs(block, needs);
   impl.check_bindings(rank, bindings, needs);
   const std::uint32_t program = impl.add_program(blocks, call_sites);
@@ -394,8 +263,8 @@ Graph GraphBuilder::finish(std::string_view metadata) {
   Buffer<Binding> bindings;
   binding_offsets.push(0);
   for (std::size_t r = 0; r < impl.ranks.size(); ++r) {
-    const Rank& rank = impl.ranks[r];
-    if (rank.program == Rank::absent) continue;
+    const Impl::Rank& rank = impl.ranks[r];
+    if (rank.program == Impl::Rank::absent) continue;
     ids.push(static_cast<std::uint32_t>(r));
     programs.push(rank.program);
     origins.push(static_cast<std::uint8_t>(rank.origin));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -280,6 +281,18 @@ TEST_CASE("random damage behind right checksums never leads astray") {
     if (!error_of(bytes).empty()) ++refused;  // else walk() went through all of it
   }
   CHECK(refused > 1000);
+}
+
+TEST_CASE("many threads may read one graph") {
+  const Graph graph = ring();
+  const std::uint64_t expected = walk(graph);
+  std::vector<std::uint64_t> sums(4);
+  std::vector<std::thread> threads;
+  for (std::uint64_t& sum : sums) {
+    threads.emplace_back([&graph, &sum] { sum = walk(Graph(graph)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::uint64_t sum : sums) CHECK(sum == expected);
 }
 
 TEST_CASE("the layout of the file is frozen") {

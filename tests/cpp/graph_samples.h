@@ -67,8 +67,8 @@ inline Graph ring() {
   const std::uint32_t site = builder.string("train.py:12");
   const std::uint32_t world = builder.communicator("world", std::vector<std::uint32_t>{0, 1, 2, 3});
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
-    const std::uint32_t pair = builder.communicator(
-        "pair", std::vector<std::uint32_t>{rank / 2 * 2 + 1, rank / 2 * 2});
+    const std::uint32_t pair =
+        builder.communicator("pair", std::vector<std::uint32_t>{rank / 2 * 2 + 1, rank / 2 * 2});
     std::vector<Op> ops;
     for (int i = 0; i < 2; ++i) {
       ops.push_back(kernel(gemm, 10 + rank % 2));

@@ -3,7 +3,7 @@ import pytest
 
 from prismcore import GraphBuilder
 from prismcore.errors import GraphError
-from prismcore.graph import OP_DTYPE, CopyDirection, MarkKind, OpFlag, OpKind, Provenance, Reduction
+from prismcore.graph import OP_DTYPE, CopyDirection, DataType, MarkKind, OpFlag, OpKind, Provenance, Reduction
 
 
 def test_peers_are_relative_so_that_neighbours_share_a_program():
@@ -86,13 +86,15 @@ def test_every_method_writes_its_fields():
     rank.all_gather(world, bytes=3)
     rank.all_to_all(world, bytes=4)
     rank.broadcast(world, root=3, bytes=5)
-    rank.rooted(OpKind.REDUCE, world, root=0, bytes=6, reduction=Reduction.AVG)
+    rank.reduce(world, root=0, bytes=6, reduction=Reduction.AVG, call_site="x.py:1", blocking=True)
+    rank.gather(world, root=0, bytes=7)
+    rank.scatter(world, root=0, bytes=8, dtype=DataType.BFLOAT16, stream=4, duration_ns=9)
     graph = builder.finish()
     ops = graph.ops(1)
     assert [OpKind(k).name for k in ops["kind"]] == [
         *("HOST_GAP", "COPY", "SET", "HOST_CALLBACK", "RESERVE", "ALLOCATE", "FREE", "RELEASE"),
         *("MARK", "MARK", "MARK", "ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL"),
-        *("BROADCAST", "REDUCE"),
+        *("BROADCAST", "REDUCE", "GATHER", "SCATTER"),
     ]
     assert ops["duration_ns"][:4].tolist() == [5, 2, 3, 4]
     assert ops["flags"][1] == OpFlag.BLOCKING | Provenance.MODEL
@@ -100,14 +102,16 @@ def test_every_method_writes_its_fields():
     assert ops["bytes"][4:8].tolist() == [100, 50, 50, 100]
     assert ops["detail"][8:11].tolist() == [MarkKind.PHASE, MarkKind.MICRO_BATCH, MarkKind.ITERATION]
     assert graph.string(int(ops["ref"][8])) == "forward"
-    assert ops["bytes"][11:].tolist() == [1, 2, 3, 4, 5, 6]
+    assert ops["bytes"][11:].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert (ops["detail"][11], ops["flags"][11], ops["host_ns"][11]) == (
         Reduction.MAX,
         Provenance.MEASURED,
         6,
     )
-    assert ops["peer"][15:].tolist() == [0, 3]  # positions of ranks 3 and 0
-    assert ops["detail"][16] == Reduction.AVG
+    assert ops["peer"][15:].tolist() == [0, 3, 3, 3]  # positions of ranks 3 and 0
+    assert (ops["detail"][16], ops["flags"][16]) == (Reduction.AVG, OpFlag.BLOCKING | Provenance.MODEL)
+    assert (ops["dtype"][18], ops["stream"][18], ops["duration_ns"][18]) == (DataType.BFLOAT16, 4, 9)
+    assert graph.program_call_sites(0)[5:] == ["x.py:1", "", ""]
     assert graph.iterations == 1
 
 
@@ -120,8 +124,8 @@ def test_mistakes_are_named():
         builder.rank(0).send(pair, to=2, bytes=1)
     with pytest.raises(GraphError, match="communicator id 9 found"):
         builder.rank(0).all_reduce(9, bytes=1)
-    with pytest.raises(GraphError, match="expected a kind with a root"):
-        builder.rank(0).rooted(OpKind.ALL_GATHER, pair, root=0, bytes=1)
+    with pytest.raises(GraphError, match="rank 2 is no member"):
+        builder.rank(0).gather(pair, root=2, bytes=1)
     with pytest.raises(GraphError, match="event of rank 1"):
         builder.rank(0).wait(builder.rank(1).record())
     with pytest.raises(GraphError, match="not both"):

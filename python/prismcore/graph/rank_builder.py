@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from prismcore.graph.op import (
 )
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from prismcore.graph.builder import GraphBuilder
 
-__all__ = ["Event", "RankBuilder"]
+__all__ = ["Event", "How", "RankBuilder"]
 
 # One op as a plain tuple, in the order of OP_DTYPE.
 _Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
@@ -40,6 +42,18 @@ class Event:
     rank: int
     stream: int
     number: int
+
+
+class How(TypedDict, total=False):
+    """What every communication op may say besides its kind and size."""
+
+    duration_ns: int  #: of the transfer, without waiting; 0
+    stream: int  #: 0
+    dtype: DataType  #: FLOAT32
+    host_ns: int  #: 0
+    blocking: bool  #: the host waits for the end; False
+    provenance: Provenance  #: of duration_ns; MODEL
+    call_site: str  #: ``file:line``; not known
 
 
 class RankBuilder:
@@ -188,209 +202,58 @@ class RankBuilder:
     # Communication. ``bytes`` is the larger of this rank's send and receive buffer.
 
     def all_reduce(
-        self,
-        communicator: int,
-        *,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        reduction: Reduction = Reduction.SUM,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
+        self, communicator: int, *, bytes: int, reduction: Reduction = Reduction.SUM, **how: Unpack[How]
     ) -> None:
         """Every member ends with the reduction of all members' buffers."""
-        self._communicate(
-            OpKind.ALL_REDUCE,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            detail=reduction,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        self._communicate(OpKind.ALL_REDUCE, communicator, bytes, how, detail=reduction)
 
     def reduce_scatter(
-        self,
-        communicator: int,
-        *,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        reduction: Reduction = Reduction.SUM,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
+        self, communicator: int, *, bytes: int, reduction: Reduction = Reduction.SUM, **how: Unpack[How]
     ) -> None:
         """Each member ends with its share of the reduction."""
-        self._communicate(
-            OpKind.REDUCE_SCATTER,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            detail=reduction,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        self._communicate(OpKind.REDUCE_SCATTER, communicator, bytes, how, detail=reduction)
 
-    def all_gather(
-        self,
-        communicator: int,
-        *,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
-    ) -> None:
+    def all_gather(self, communicator: int, *, bytes: int, **how: Unpack[How]) -> None:
         """Every member ends with the shares of all."""
-        self._communicate(
-            OpKind.ALL_GATHER,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        self._communicate(OpKind.ALL_GATHER, communicator, bytes, how)
 
-    def all_to_all(
-        self,
-        communicator: int,
-        *,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
-    ) -> None:
+    def all_to_all(self, communicator: int, *, bytes: int, **how: Unpack[How]) -> None:
         """Every member sends a share to every other."""
-        self._communicate(
-            OpKind.ALL_TO_ALL,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        self._communicate(OpKind.ALL_TO_ALL, communicator, bytes, how)
 
-    def rooted(
+    def broadcast(self, communicator: int, *, root: int, bytes: int, **how: Unpack[How]) -> None:
+        """Every member ends with the root's buffer."""
+        self._rooted(OpKind.BROADCAST, communicator, root, bytes, how)
+
+    def reduce(
         self,
-        kind: OpKind,
         communicator: int,
         *,
         root: int,
         bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        dtype: DataType = DataType.FLOAT32,
         reduction: Reduction = Reduction.SUM,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
+        **how: Unpack[How],
     ) -> None:
-        """``broadcast``, ``reduce``, ``gather`` or ``scatter``, by kind; ``root`` is a rank."""
-        if kind not in (OpKind.BROADCAST, OpKind.REDUCE, OpKind.GATHER, OpKind.SCATTER):
-            raise GraphError(f"rank {self.rank}: {kind.name.lower()} found, expected a kind with a root")
-        self._communicate(
-            kind,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            detail=reduction if kind is OpKind.REDUCE else 0,
-            peer=self._builder.position(communicator, root),
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        """The root ends with the reduction of all members' buffers."""
+        self._rooted(OpKind.REDUCE, communicator, root, bytes, how, detail=reduction)
 
-    def broadcast(self, communicator: int, *, root: int, bytes: int, duration_ns: int = 0) -> None:
-        """Every member ends with the root's buffer; :meth:`rooted` takes more."""
-        self.rooted(OpKind.BROADCAST, communicator, root=root, bytes=bytes, duration_ns=duration_ns)
+    def gather(self, communicator: int, *, root: int, bytes: int, **how: Unpack[How]) -> None:
+        """The root ends with the shares of all."""
+        self._rooted(OpKind.GATHER, communicator, root, bytes, how)
 
-    def send(
-        self,
-        communicator: int,
-        *,
-        to: int,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        tag: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
-    ) -> None:
+    def scatter(self, communicator: int, *, root: int, bytes: int, **how: Unpack[How]) -> None:
+        """Each member ends with its share of the root's buffer."""
+        self._rooted(OpKind.SCATTER, communicator, root, bytes, how)
+
+    def send(self, communicator: int, *, to: int, bytes: int, tag: int = 0, **how: Unpack[How]) -> None:
         """A message to a rank of the communicator."""
-        self._communicate(
-            OpKind.SEND,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            peer=self._relative(communicator, to),
-            tag=tag,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        peer = self._relative(communicator, to)
+        self._communicate(OpKind.SEND, communicator, bytes, how, peer=peer, tag=tag)
 
-    def recv(
-        self,
-        communicator: int,
-        *,
-        source: int,
-        bytes: int,
-        duration_ns: int = 0,
-        stream: int = 0,
-        tag: int = 0,
-        dtype: DataType = DataType.FLOAT32,
-        host_ns: int = 0,
-        blocking: bool = False,
-        provenance: Provenance = Provenance.MODEL,
-        call_site: str = "",
-    ) -> None:
+    def recv(self, communicator: int, *, source: int, bytes: int, tag: int = 0, **how: Unpack[How]) -> None:
         """A message from a rank of the communicator."""
-        self._communicate(
-            OpKind.RECV,
-            communicator,
-            flags=_flags(provenance, blocking),
-            dtype=dtype,
-            peer=self._relative(communicator, source),
-            tag=tag,
-            stream=stream,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
-            bytes=bytes,
-            call_site=call_site,
-        )
+        peer = self._relative(communicator, source)
+        self._communicate(OpKind.RECV, communicator, bytes, how, peer=peer, tag=tag)
 
     @contextmanager
     def group(self) -> Iterator[None]:
@@ -464,14 +327,9 @@ class RankBuilder:
         self,
         kind: OpKind,
         communicator: int,
-        *,
-        flags: int,
-        dtype: int,
-        stream: int,
-        host_ns: int,
-        duration_ns: int,
         bytes: int,
-        call_site: str,
+        how: How,
+        *,
         detail: int = 0,
         peer: int = 0,
         tag: int = 0,
@@ -479,22 +337,29 @@ class RankBuilder:
         self._builder.position(communicator, self.rank)
         self._add(
             kind,
-            flags=flags,
-            dtype=dtype,
+            flags=_flags(how.get("provenance", Provenance.MODEL), how.get("blocking", False)),
+            dtype=how.get("dtype", DataType.FLOAT32),
             detail=detail,
             ref=self._slots.setdefault(communicator, len(self._slots)),
-            stream=stream,
+            stream=how.get("stream", 0),
             peer=peer,
             tag=tag,
-            host_ns=host_ns,
-            duration_ns=duration_ns,
+            host_ns=how.get("host_ns", 0),
+            duration_ns=how.get("duration_ns", 0),
             bytes=bytes,
         )
+        call_site = how.get("call_site", "")
         site = self._builder.string(call_site) if call_site else 0
         if self._group_from is None:
             self._call_sites.append(site)
         else:
             self._group_site = site or self._group_site
+
+    def _rooted(
+        self, kind: OpKind, communicator: int, root: int, bytes: int, how: How, *, detail: int = 0
+    ) -> None:
+        peer = self._builder.position(communicator, root)
+        self._communicate(kind, communicator, bytes, how, peer=peer, detail=detail)
 
     def _event_op(self, kind: OpKind, event: Event, *, stream: int = 0, host_ns: int = 0) -> None:
         if event.rank != self.rank:
