@@ -119,6 +119,7 @@ void init_cost(nb::module_& m) {
       .def_ro("assumed", &KernelWork::assumed)
       .def_ro("operations", &KernelWork::operations)
       .def_ro("bytes", &KernelWork::bytes)
+      .def_ro("integers", &KernelWork::integers)
       .def_ro("elements", &KernelWork::elements)
       .def_prop_ro("family", [](const KernelWork& work) { return name(work.family); });
   m.def(

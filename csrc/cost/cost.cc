@@ -10,6 +10,10 @@
 namespace prism {
 namespace {
 
+// 32-bit integer results a clock and SM: CUDA C++ Programming Guide, arithmetic throughput, 8.0 to
+// 10.0.
+constexpr int integer_lanes = 64;
+
 std::int64_t to_ns(double seconds) noexcept {
   const double ns = seconds * 1e9;
   if (!(ns > 0)) return 0;  // NaN too
@@ -69,8 +73,10 @@ KernelCost kernel_cost(std::string_view text, const KernelShape& shape,
   const double share = efficiency(work.family, profile);
   const double compute = seconds_at(work.operations, peak_flops(work.math, profile) * share);
   const double memory = seconds_at(work.bytes, profile.memory_bandwidth * share);
-  return {with_floor(std::max(compute, memory), profile), Provenance::model, work.family,
-          work.assumed};
+  const double integer_rate = double{integer_lanes} * profile.sms * profile.clock_khz * 1e3;
+  const double integers = seconds_at(work.integers, integer_rate);
+  return {with_floor(std::max({compute, memory, integers}), profile), Provenance::model,
+          work.family, work.assumed};
 }
 
 std::int64_t copy_cost_ns(std::int64_t bytes, CopyDirection direction,

@@ -23,8 +23,8 @@ struct KernelCost {
 inline constexpr std::int64_t max_duration_ns = std::int64_t{1} << 53;
 
 // duration = kernel_floor_ns + max(operations / (peak * efficiency), bytes / (bandwidth *
-// efficiency)); GEMMs: gemm.h. name: mangled, as c++filt spells it, or plain. Pure; may be slow
-// (parses names): callers cache by kernel id.
+// efficiency), integers / (sms * clock * 64)); GEMMs: gemm.h. name: mangled, as c++filt spells it,
+// or plain. Pure; may be slow (parses names): callers cache by kernel id.
 KernelCost kernel_cost(std::string_view name, const KernelShape& shape,
                        const DeviceProfile& profile);
 std::int64_t copy_cost_ns(std::int64_t bytes, CopyDirection direction,

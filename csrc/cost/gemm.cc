@@ -17,8 +17,9 @@ struct Tile {
   double efficiency;
 };
 constexpr std::array tiles = {
-    Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.95}, Tile{128, 64, 0.8},
-    Tile{64, 128, 0.8},  Tile{64, 64, 0.6},   Tile{32, 64, 0.35},   Tile{64, 32, 0.35},
+    Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{192, 128, 1.0}, Tile{128, 192, 1.0},
+    Tile{128, 128, 1.0}, Tile{256, 64, 0.9},  Tile{64, 256, 0.9},  Tile{128, 64, 0.85},
+    Tile{64, 128, 0.85}, Tile{64, 64, 0.7},   Tile{32, 64, 0.4},   Tile{64, 32, 0.4},
 };
 constexpr std::array<std::int64_t, 6> splits = {1, 2, 4, 8, 16, 32};
 // A split is charged for at least this much of k, so that more k never costs less. Assumption.
@@ -59,8 +60,9 @@ double gemm_seconds(const KernelShape& shape, bool tf32, const DeviceProfile& pr
   const double rate = peak * profile.efficiency[static_cast<std::size_t>(KernelFamily::gemm)];
   const double bandwidth =
       profile.memory_bandwidth * profile.efficiency[static_cast<std::size_t>(KernelFamily::copy)];
-  const double traffic = (m * k + k * n + m * n) * batch * size / bandwidth;
-  if (!(rate > 0) || m * n * k == 0) return traffic;
+  const double operands = (m * k + k * n) * batch * size / bandwidth;
+  const double output = m * n * batch * size / bandwidth;
+  if (!(rate > 0) || m * n * k == 0) return operands + output;
 
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : tiles) {
@@ -70,14 +72,17 @@ double gemm_seconds(const KernelShape& shape, bool tf32, const DeviceProfile& pr
     for (const std::int64_t split : splits) {
       const auto parts = static_cast<double>(split);
       double depth = ceil_divide(k, parts);
-      if (split > 1) depth = std::max(depth, shortest_split);
+      double loads = operands;
+      if (split > 1) {
+        depth = std::max(depth, shortest_split);
+        loads += 2.0 * parts * m * n * batch * 4.0 / bandwidth;  // fp32 partial sums, and back
+      }
       const double waves = ceil_divide(blocks * parts, sms);
-      double seconds = waves * tile_operations * depth * sms / (rate * tile.efficiency);
-      if (split > 1) seconds += 2.0 * parts * m * n * batch * 4.0 / bandwidth;  // fp32 partial sums
-      best = std::min(best, seconds);
+      const double compute = waves * tile_operations * depth * sms / (rate * tile.efficiency);
+      best = std::min(best, std::max(compute, loads));
     }
   }
-  return std::max(best, traffic);
+  return best + output;
 }
 
 }  // namespace prism

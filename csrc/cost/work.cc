@@ -21,6 +21,15 @@ KernelWork covered(const Launch& launch) {
   return work;
 }
 
+// indexSelect{Large,Small}Index<T, ...>: a grid limited to the device; told: elements. Integer
+// instructions fitted to one kernel of the A100 trace in docs/accuracy.md.
+KernelWork index_select_work(const Launch& launch) {
+  KernelWork work = covered<KernelFamily::embedding, 2>(launch);
+  work.integers = work.elements * 120;
+  work.assumed = launch.told() <= 0;
+  return work;
+}
+
 // One small block or grid of bookkeeping: the floor says it all.
 template <KernelFamily family>
 KernelWork bookkeeping(const Launch& launch) {
@@ -128,7 +137,7 @@ constexpr std::array rules = {
     Rule{"batch_norm_backward", covered<F::normalization, 2, 0, 4>, true},
     // embedding, gather, scatter, index
     Rule{"vectorized_gather_kernel", gather_work},
-    Rule{"indexSelect", covered<F::embedding, 2>, true},
+    Rule{"indexSelect", index_select_work, true},
     Rule{"indexFunc", covered<F::embedding, 3>, true},
     Rule{"indexing_backward_kernel", covered<F::embedding, 3, 0, 4>, true},
     Rule{"tma_scatter_add_kernel", covered<F::embedding, 3, 0, 4>},

@@ -35,6 +35,7 @@ struct KernelWork {
   bool assumed = false;            // a count that name and launch do not tell was assumed
   double operations = 0;           // multiply and add count as two
   double bytes = 0;
+  double integers = 0;  // integer instructions of all threads: addresses of strided elements
   double elements = 0;  // of the output; rows times width where it has rows
 };
 

@@ -1,8 +1,9 @@
 """What a kernel costs on a device: the core's cost model, with names and shapes in Python.
 
 The model: a timing table first (rows measured on a real device); else ``kernel_floor_ns`` plus the
-larger of operations / (peak * efficiency) and bytes / (bandwidth * efficiency), the efficiency being
-the family's in the device profile; GEMMs in tiles and waves over the SMs. A kernel that no rule knows
+largest of operations / (peak * efficiency), bytes / (bandwidth * efficiency) and integer instructions
+over their rate, the efficiency being the family's in the device profile; GEMMs in tiles and waves over
+the SMs. A kernel that no rule knows
 costs the floor and is called ``unknown``.
 """
 
@@ -99,13 +100,17 @@ class KernelCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelWork:
-    """Operations, bytes to and from device memory, and output elements of a kernel that is no GEMM."""
+    """Operations, bytes to and from device memory, and output elements of a kernel that is no GEMM.
+
+    ``integers``: integer instructions of all threads, for addresses of strided and indexed elements.
+    """
 
     family: str
     known: bool
     assumed: bool
     operations: float
     bytes: float
+    integers: float
     elements: float
 
 
@@ -134,5 +139,6 @@ def kernel_work(name: str | bytes, shape: KernelShape) -> KernelWork:
         assumed=work.assumed,
         operations=work.operations,
         bytes=work.bytes,
+        integers=work.integers,
         elements=work.elements,
     )
