@@ -81,7 +81,8 @@ Traffic traffic_of(const KernelName& name, const NameNode& functor, std::int64_t
   if (functor.text == "BUnaryFunctor") return {bytes(0), bytes(2)};
   const double value = value_bytes(name, functor, 4);
   if (functor.text.starts_with("Fill")) return {0, value};
-  const double inputs = tensors > 0 ? static_cast<double>(tensors - 1) : 1.0;
+  const bool binary = functor.text == "CUDAFunctor_add" || functor.text.starts_with("Compare");
+  const double inputs = tensors > 0 ? static_cast<double>(tensors - 1) : binary ? 2.0 : 1.0;
   if (functor.text.starts_with("Compare")) return {inputs * value, 1};
   return {inputs * value, value};
 }

@@ -77,7 +77,7 @@ def test_an_unknown_device_is_answered_with_the_known_ones():
         ("[9, 0]", "[9]", r"compute_capability: found \[9\], expected \[major, minor\]"),
         ("context_bytes = 545_259_520", "context_bytes = 99_000_000_000", "context_bytes: found 99000000000"),
         ("shared_per_sm = 233_472", "shared_per_sm = 1", "shared_per_block_optin"),
-        ("gemm = 0.75", "gemm = 1.75", r"efficiency.gemm: found 1.75"),
+        ("gemm = 0.78", "gemm = 1.78", r"efficiency.gemm: found 1.78"),
         ("launch_ns = 25_000", "lunch_ns = 25_000", "host.lunch_ns: found an unknown key"),
         ("sms = 132", 'sms = 132\ntable = "none.csv"', "found no file 'none.csv'"),
     ],
