@@ -351,6 +351,43 @@ def test_collections_that_cannot_be_exit_1_and_leave_nothing(tmp_path, args, wor
     assert [p.name for p in tmp_path.iterdir()] == ["train.py"]
 
 
+@pytest.mark.parametrize(
+    ("raised", "words", "traced"),
+    [
+        (RuntimeError("odd"), "is a bug in prismcore", True),
+        (OSError("no name"), "is a bug in prismcore", True),
+        (KeyboardInterrupt(), "prism: error: interrupted", False),
+        (PermissionError(13, "Permission denied", "x.prism"), "x.prism: Permission denied", False),
+    ],
+)
+def test_what_is_not_expected_says_so(graphs, monkeypatch, raised, words, traced):
+    def fail(path):
+        raise raised
+
+    monkeypatch.setattr("prismcore.cli.info.open_graph", fail)
+    done = inside("info", graphs / "job.prism")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert ("Traceback" in done.stderr) == traced
+
+
+def test_interrupt_from_the_keyboard(graphs):
+    program = (
+        "import os, signal, sys, threading\n"
+        "from prismcore.cli import info\nfrom prismcore.cli.main import main\n"
+        "def wait(path):\n"
+        "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    threading.Event().wait(60)\n"
+        "info.open_graph = wait\n"
+        "sys.exit(main(['info', 'x']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.strip() == "prism: error: interrupted"
+
+
 def test_doctor_json():
     done = prism("doctor", "--json")
     report = json.loads(done.stdout)
