@@ -15,6 +15,7 @@ from prismcore.report.json import dumps, plain
 from prismcore.report.summary import summarize, summarize_rank
 from prismcore.report.table import fields_table, rows_table
 from prismcore.report.warnings import graph_warnings, unknown_kernels
+from prismcore.report.words import kernel_label
 
 
 def text(renderable):
@@ -94,17 +95,24 @@ def test_objects_without_a_json_form_are_refused():
 
 
 def test_tables_show_every_cell_in_the_unit_of_the_head():
-    rows = [(0, 2048, 1 << 20, "a[b]"), (10, 0, 512, "[red]c")]  # markup of foreign names stays text
+    rows = [(0, 2048, 200 << 20, "a[b]"), (10, 0, 512, "[red]c")]  # markup of foreign names stays text
     shown = text(rows_table("title", ("rank", "peak_bytes", "sent_bytes", "name"), rows)).splitlines()
     assert [line.split() for line in shown] == [
         ["title"],
         ["rank", "peak", "sent", "name"],
         ["MiB", "MiB"],
         ["\u2500" * len(shown[3].strip())],
-        ["0", "0.00", "1.00", "a[b]"],
+        ["0", "0.00", "200.00", "a[b]"],
         ["10", "0.00", "0.00", "[red]c"],
     ]
     assert "time  1.500 us" in text(fields_table("title", {"time_ns": 1500}))
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(["x_ns", "x_bytes"]))
+def test_a_column_of_one_unit_keeps_digits(largest, name):
+    scale, unit = units.column_scale(name, largest)
+    assert unit
+    assert scale == 1 or largest / scale >= 10
 
 
 def test_a_table_without_rows():
@@ -112,6 +120,38 @@ def test_a_table_without_rows():
         *("title", "rank", "peak", "B"),
         "\u2500" * 10,
     ]
+
+
+# Names of kernels.
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (jobs.ADD, "vectorized_elementwise_kernel<CUDAFunctor_add>"),
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_13BUnaryFunctorIfffNS0_15binary_internal"
+            "10MulFunctorIfEEEESt5arrayIPcLm2EELb0EEEviT0_T1_",
+            "vectorized_elementwise_kernel<MulFunctor>",
+        ),
+        (
+            "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7MeanOpsIffffEEjfLi4ELi4EEEEEvT1_",
+            "reduce_kernel<MeanOps>",
+        ),
+        ("_ZN2at6native24vectorized_gather_kernelILi16ElEEvPcS2_PT0_illllb", "vectorized_gather_kernel"),
+        ("nvjet_tst_128x256", "nvjet_tst_128x256"),
+        ("_Z99999999999999999999x", "_Z99999999999999999999x"),
+        ("", ""),
+    ],
+)
+def test_kernels_are_called_by_what_they_apply(name, label):
+    assert kernel_label(name) == label
+
+
+@given(st.text(max_size=80))
+def test_any_name_has_a_label(name):
+    assert kernel_label(f"_Z{name}") is not None
+    assert (kernel_label(name) == "") == (name == "")
 
 
 # Summaries.

@@ -119,7 +119,7 @@ def test_what_slices_say():
         "dtype": "bfloat16",
         "provenance": "model",
     }
-    add = trace.named("vectorized_elementwise_kernel")[0]
+    add = trace.named("vectorized_elementwise_kernel<CUDAFunctor_add>")[0]
     assert add[6]["kernel"] == jobs.ADD
     assert (add[6]["grid"], add[6]["provenance"]) == ("10x2x1", "unknown")
     send = trace.named("send", "rank 0 (class 0)")[0]

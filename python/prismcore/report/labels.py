@@ -19,7 +19,7 @@ from prismcore.graph import (
 )
 from prismcore.graph.op import OpArray
 from prismcore.report.perfetto import Argument, PerfettoWriter
-from prismcore.report.words import short_name
+from prismcore.report.words import kernel_label
 
 __all__ = ["Labels"]
 
@@ -140,7 +140,7 @@ class Labels:
     def _kernel(self, id: int) -> tuple[str, dict[str, Argument]]:
         if id not in self._kernels:
             kernel = self._graph.kernel(id)
-            name = short_name(kernel.name)
+            name = kernel_label(kernel.name)
             arguments: dict[str, Argument] = {"kernel": kernel.name}
             if kernel.gemm is not None:
                 gemm = kernel.gemm

@@ -35,14 +35,18 @@ def format_count(value: int) -> str:
 
 
 def column_scale(name: str, largest: float) -> tuple[float, str]:
-    """(divisor, unit) that suits a whole column whose name tells its unit; ``(1, "")`` otherwise."""
+    """(divisor, unit) for columns whose name tells their unit; ``(1, "")`` for others.
+
+    The unit is a small one, so that values far below the largest keep their digits.
+    """
     scales: tuple[tuple[float, str], ...] = ()
+    room = 1.0
     if name.endswith("_ns"):
-        scales = (*_TIMES, (1, "ns"))
+        scales, room = (*_TIMES, (1, "ns")), 10
     elif name.endswith("_bytes"):
-        scales = (*_BYTES, (1, "B"))
+        scales, room = (*_BYTES, (1, "B")), 128
     for scale, unit in scales:
-        if largest >= scale or scale == 1:
+        if largest >= room * scale or scale == 1:
             return scale, unit
     return 1, ""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prismcore.report.units import format_share
@@ -27,6 +28,34 @@ def short_name(kernel: str) -> str:
     from prismcore import _core
 
     return _core.kernel_base(kernel).decode("utf-8", "replace") or kernel
+
+
+def kernel_label(kernel: str) -> str:
+    """Identifier of a kernel with what it applies: ``vectorized_elementwise_kernel<MulFunctor>``.
+
+    What it applies is a guess from the identifiers in a mangled name: the last that is called a
+    functor, a kernel or a set of reduction steps.
+    """
+    base = short_name(kernel)
+    applied = [word for word in _identifiers(kernel) if word != base and _APPLIED.search(word)]
+    return f"{base}<{applied[-1]}>" if applied else base
+
+
+_APPLIED = re.compile(r"(?:[Ff]unctor\w*|_kernel(?:_cuda|_impl)?|Ops)$")
+_LITERAL = re.compile(r"L[a-z]n?\d+E")
+_LENGTH = re.compile(r"\d+")
+
+
+def _identifiers(mangled: str) -> Iterator[str]:
+    """Length-prefixed identifiers of a mangled name, numbers that are template arguments left out."""
+    text = _LITERAL.sub("L", mangled)
+    at = 0
+    while (length := _LENGTH.search(text, at)) is not None:
+        at = length.end()
+        word = text[at : at + int(length[0][:4])]
+        if len(word) == int(length[0][:4]) and word.isidentifier():
+            yield word
+            at += len(word)
 
 
 def shorten_command(command: Sequence[str], width: int = 90) -> str:
