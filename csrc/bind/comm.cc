@@ -14,7 +14,11 @@
 #include "bind/bind.h"
 #include "comm/channels.h"
 #include "comm/cluster.h"
+#include "comm/layout.h"
 #include "comm/model.h"
+#include "comm/ring.h"
+#include "comm/traffic.h"
+#include "comm/tree.h"
 
 namespace prism::bind {
 namespace {
@@ -39,6 +43,12 @@ Reduction reduction_of(std::string_view text) {
 }
 
 OpKind kind_of(std::string_view text) { return by_name<OpKind>(text, 255, "collective"); }
+Algorithm algorithm_of(std::string_view text) { return by_name<Algorithm>(text, 7, "algorithm"); }
+
+const ChannelGraphs& graphs_of(const NodeLayout& layout, const ClusterProfile& cluster) {
+  return layout.nodes() == 1 ? cluster.one_node : cluster.multi_node;
+}
+
 DataType dtype_of(std::string_view text) { return by_name<DataType>(text, 255, "dtype"); }
 
 using CostTuple = std::tuple<std::string_view, std::string_view, std::int32_t, std::int64_t>;
@@ -150,6 +160,59 @@ void init_comm(nb::module_& m) {
         return as_tuple(p2p_cost(bytes, same_node, cluster));
       },
       nb::arg("bytes"), nb::arg("same_node"), nb::arg("cluster"));
+  // Structure, in positions of the communicator; Python turns them into global ranks.
+  m.def(
+      "ring_order",
+      [](const std::vector<std::uint32_t>& members, std::uint32_t channel,
+         const ClusterProfile& cluster) {
+        const NodeLayout layout(members, cluster);
+        const RingOptions options{graphs_of(layout, cluster).same_channels, false};
+        std::vector<std::uint32_t> order{0};
+        while (order.size() < members.size()) {
+          order.push_back(ring_links(layout, order.back(), channel, options).next);
+        }
+        return order;
+      },
+      nb::arg("members"), nb::arg("channel"), nb::arg("cluster"));
+  m.def(
+      "tree_parents",
+      [](const std::vector<std::uint32_t>& members, std::uint32_t channel, std::uint32_t channels,
+         const ClusterProfile& cluster) {
+        const NodeLayout layout(members, cluster);
+        const TreeOfChannel which = tree_of_channel(channel, channels);
+        std::vector<std::int64_t> parents;
+        for (std::uint32_t at = 0; at < layout.ranks(); ++at) {
+          const std::uint32_t up =
+              tree_links(layout, at, which.chain, which.tree, cluster.tree_pattern,
+                         graphs_of(layout, cluster).same_channels)
+                  .up;
+          parents.push_back(up == no_peer ? -1 : std::int64_t{up});
+        }
+        return parents;
+      },
+      nb::arg("members"), nb::arg("channel"), nb::arg("channels"), nb::arg("cluster"));
+  m.def(
+      "communicator_channels",
+      [](std::string_view algorithm, const CommShape& shape, const ClusterProfile& cluster) {
+        return communicator_channels(algorithm_of(algorithm), shape, cluster);
+      },
+      nb::arg("algorithm"), nb::arg("shape"), nb::arg("cluster"));
+  m.def(
+      "traffic",
+      [](std::string_view kind, std::string_view algorithm, std::int64_t bytes, std::uint32_t root,
+         std::int32_t channels, const std::vector<std::uint32_t>& members,
+         const ClusterProfile& cluster) {
+        const NodeLayout layout(members, cluster);
+        std::vector<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>> out;
+        for (const Edge& edge :
+             traffic({kind_of(kind), algorithm_of(algorithm), bytes, root, channels}, layout,
+                     cluster)) {
+          out.emplace_back(edge.from, edge.to, edge.bytes);
+        }
+        return out;
+      },
+      nb::arg("kind"), nb::arg("algorithm"), nb::arg("bytes"), nb::arg("root"), nb::arg("channels"),
+      nb::arg("members"), nb::arg("cluster"));
   m.def("is_eager", &is_eager, nb::arg("bytes"), nb::arg("cluster"));
   m.def("communicator_bytes", &communicator_bytes, nb::arg("shape"), nb::arg("cluster"));
 }

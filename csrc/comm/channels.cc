@@ -49,7 +49,8 @@ ChannelGraph channel_graph(Algorithm algorithm, const CommShape& shape,
   ChannelGraph graph = nvls                           ? graphs.nvls
                        : algorithm == Algorithm::ring ? graphs.ring
                                                       : graphs.tree;
-  const std::uint32_t ranks = std::min(shape.max_ranks_per_node, cluster.gpus_per_node);
+  // NCCL takes the least over all nodes.
+  const std::uint32_t ranks = std::min(shape.min_ranks_per_node, cluster.gpus_per_node);
   if (ranks == cluster.gpus_per_node) return graph;
   if (one_node) {
     if (nvls) {

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prismcore import _core
+from prismcore.errors import GraphError
 from prismcore.profiles.cluster import ClusterProfile, load_cluster
 
 if TYPE_CHECKING:
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
 
     Cluster: TypeAlias = str | ClusterProfile | CoreProfile
 
-__all__ = ["CommCost", "candidates", "collective_cost", "communicator_bytes", "p2p_cost"]
+__all__ = [
+    "CommCost",
+    "Edge",
+    "candidates",
+    "collective_cost",
+    "communicator_bytes",
+    "p2p_cost",
+    "ring_order",
+    "traffic",
+    "tree_parents",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +47,14 @@ class CommCost:
     protocol: str
     channels: int
     duration_ns: int
+
+
+class Edge(NamedTuple):
+    """``nbytes`` of payload from global rank ``source`` to ``target``; protocol overhead not counted."""
+
+    source: int
+    target: int
+    nbytes: int
 
 
 def _core_profile(cluster: Cluster) -> CoreProfile:
@@ -116,3 +135,71 @@ def communicator_bytes(members: Sequence[int], *, cluster: Cluster = "h100-8x") 
     """
     core = _core_profile(cluster)
     return _core.communicator_bytes(_core.shape_of(list(members), core), core)
+
+
+def ring_order(members: Sequence[int], channel: int = 0, *, cluster: Cluster = "h100-8x") -> list[int]:
+    """Global ranks in the order of a channel's ring, starting at the first member.
+
+    The order inside a node is the topology search's, which is not run: see ``csrc/comm/layout.h``.
+
+    Raises:
+        GraphError: no members.
+        ProfileError: the cluster profile cannot be read.
+    """
+    ranks = list(members)
+    return [ranks[at] for at in _core.ring_order(ranks, channel, _core_profile(cluster))]
+
+
+def tree_parents(
+    members: Sequence[int], channel: int = 0, *, cluster: Cluster = "h100-8x"
+) -> dict[int, int | None]:
+    """Parent of each global rank in the double binary tree of a channel; None at the root.
+
+    The first half of the communicator's channels uses one tree, the second the other.
+
+    Raises:
+        GraphError: no members.
+        ProfileError: the cluster profile cannot be read.
+    """
+    ranks = list(members)
+    core = _core_profile(cluster)
+    channels = _core.communicator_channels("tree", _core.shape_of(ranks, core), core)
+    parents = _core.tree_parents(ranks, channel % channels, channels, core)
+    return {rank: None if up < 0 else ranks[up] for rank, up in zip(ranks, parents, strict=True)}
+
+
+def traffic(
+    kind: str,
+    nbytes: int,
+    members: Sequence[int],
+    *,
+    algorithm: str = "ring",
+    root: int | None = None,
+    cluster: Cluster = "h100-8x",
+) -> list[Edge]:
+    """Bytes over each edge of a collective, exact and conserved, by sending and receiving rank.
+
+    Args:
+        kind: as in :func:`collective_cost`.
+        nbytes: the larger of the send and receive buffer of a rank (of the root), in bytes.
+        members: global ranks of the communicator.
+        algorithm: ``ring``; ``tree`` for all_reduce; ``pat`` for all_gather and reduce_scatter with
+            one rank a node; ``p2p`` for all_to_all, gather and scatter.
+        root: global rank, for broadcast, reduce, gather and scatter (default: the first member).
+
+    Raises:
+        GraphError: another pair of kind and algorithm, negative bytes, a root that is no member.
+        ProfileError: the cluster profile cannot be read.
+    """
+    ranks = list(members)
+    core = _core_profile(cluster)
+    place = 0 if root is None else _place(root, ranks)
+    channels = _core.communicator_channels("ring", _core.shape_of(ranks, core), core)
+    found = _core.traffic(kind, algorithm, nbytes, place, channels, ranks, core)
+    return [Edge(ranks[source], ranks[target], size) for source, target, size in found]
+
+
+def _place(root: int, ranks: list[int]) -> int:
+    if root not in ranks:
+        raise GraphError(f"traffic: found root {root}, expected a member of the communicator")
+    return ranks.index(root)

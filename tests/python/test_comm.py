@@ -120,6 +120,51 @@ def test_small_and_large_all_reduces_choose_as_reported_on_h100():
     assert (large.algorithm, large.protocol) == ("nvls", "simple")
 
 
+@given(members=memberships, profile=profiles, channel=st.integers(min_value=0, max_value=63))
+def test_rings_visit_everyone_and_trees_reach_one_root(members, profile, channel):
+    core = profile.to_core()
+    order = comm.ring_order(members, channel, cluster=core)
+    assert order[0] == members[0]
+    assert sorted(order) == list(members)
+    parents = comm.tree_parents(members, channel, cluster=core)
+    for rank in members:
+        at, steps = rank, 0
+        while (up := parents[at]) is not None:
+            at, steps = up, steps + 1
+            assert steps <= len(members)
+    assert sum(up is None for up in parents.values()) == 1
+
+
+@given(members=memberships, nbytes=st.integers(min_value=0, max_value=1 << 40), data=st.data())
+def test_traffic_is_conserved(members, nbytes, data):
+    root = data.draw(st.sampled_from(list(members)))
+    core = PROFILES["h100-8x"].to_core()
+    ranks = len(members)
+
+    def total(kind: str, algorithm: str = "ring") -> int:
+        edges = comm.traffic(kind, nbytes, members, algorithm=algorithm, root=root, cluster=core)
+        assert all(edge.source in members and edge.target in members for edge in edges)
+        assert len({(edge.source, edge.target) for edge in edges}) == len(edges)
+        return sum(edge.nbytes for edge in edges)
+
+    assert total("all_reduce") == total("all_reduce", "tree") == 2 * (ranks - 1) * nbytes
+    assert total("all_gather") == total("reduce_scatter") == (ranks - 1) * nbytes
+    assert total("broadcast") == total("reduce") == (ranks - 1) * nbytes
+
+
+def test_structure_of_two_small_nodes():
+    profile = load_cluster("h100-8x")
+    profile.gpus_per_node = 2
+    profile.multi_node.same_channels = True
+    assert comm.ring_order([10, 11, 4, 5], cluster=profile) == [10, 11, 4, 5]
+    assert comm.tree_parents([10, 11, 4, 5], cluster=profile) == {10: None, 11: 10, 4: 10, 5: 4}
+    edges = comm.traffic("broadcast", 100, [10, 11, 4, 5], root=4, cluster=profile)
+    assert sum(edge.nbytes for edge in edges) == 300
+    assert all(edge.target != 4 for edge in edges)
+    with pytest.raises(GraphError, match="found root 6"):
+        comm.traffic("broadcast", 100, [10, 11, 4, 5], root=6, cluster=profile)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
