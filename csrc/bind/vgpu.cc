@@ -70,7 +70,7 @@ void set_member_source(nb::object source) {
 std::vector<std::string> library_paths() {
   constexpr const char* names[] = {"libprismcore.so", "libprism_allocator.so", "libcuda.so.1",
                                    "libcudart.so.13", "libcublasLt.so.13",     "libcublas.so.13",
-                                   "libnccl.so.2"};
+                                   "libprism_nccl.so"};
   Dl_info core;
   std::string folder;
   if (dladdr(reinterpret_cast<void*>(&Session::get), &core) != 0) folder = core.dli_fname;
@@ -120,6 +120,7 @@ void init_vgpu(nb::module_& m) {
       "vgpu_set_call_sites",
       [](const std::vector<std::string>& sites) { Session::get().set_call_sites(sites); },
       nb::arg("sites"));
+  m.def("vgpu_stop", [] { Session::get().stop(); });
   m.def("vgpu_report", [] { return Session::get().report(); });
   m.def(
       "vgpu_finish",

@@ -174,6 +174,12 @@ void Session::set_call_sites(std::span<const std::string> sites) {
   impl_->recorder->set_call_sites(strings);
 }
 
+void Session::stop() {
+  impl_->drain_everything();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->active = false;
+}
+
 Graph Session::finish(const MemoryPeaks& peaks, std::string_view metadata) {
   Impl& impl = *impl_;
   impl.drain_everything();

@@ -91,6 +91,8 @@ class Session {
   std::uint32_t num_iterations() const noexcept;
   std::string report() const;  // JSON: unimplemented calls, unknown kernels, device-to-host reads
                                // and the rule that answered, the last failed allocation
+  // Ends the recording: what the process asks of the device from here on is answered only.
+  void stop();
   // Peaks of the framework's allocator; device_bytes is filled in here.
   Graph finish(const MemoryPeaks& peaks, std::string_view metadata);
 
