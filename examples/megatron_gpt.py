@@ -1,0 +1,278 @@
+"""Pre-train a Llama-shaped GPT with megatron-core: tensor, pipeline and data parallel.
+
+    torchrun --nproc-per-node 8 examples/megatron_gpt.py --preset 8b --tp 8 --micro-batches 4
+
+The data-parallel size is what is left of the world: world / (tp * pp). Attention is flash attention
+through torch's scaled_dot_product_attention, so that neither Transformer Engine nor Apex is needed;
+data is synthetic.
+
+Presets (the published Llama 3 shapes; flags given beside a preset win over it):
+
+    preset  layers  hidden  heads  kv-heads    ffn  vocab    seq
+    8b          32    4096     32         8  14336  128256  8192
+    70b         80    8192     64         8  28672  128256  8192
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.transformer_block import (
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+LLAMA3 = {"vocab": 128256, "seq": 8192, "kv_heads": 8}
+PRESETS = {
+    "8b": {**LLAMA3, "layers": 32, "hidden": 4096, "heads": 32, "ffn": 14336},
+    "70b": {**LLAMA3, "layers": 80, "hidden": 8192, "heads": 64, "ffn": 28672},
+}
+SMALL = {"vocab": 32000, "seq": 1024, "kv_heads": 8, "layers": 8, "hidden": 1024, "heads": 16, "ffn": 3584}
+
+
+class RMSNorm(torch.nn.Module):
+    """Root mean square norm whose weight is known to megatron as replicated under sequence parallel."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__()
+        self.eps = eps
+        weight = torch.ones(hidden_size, dtype=config.params_dtype, device=torch.cuda.current_device())
+        self.weight = torch.nn.Parameter(weight)
+        self.weight.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class FlashAttention(MegatronModule):
+    """Causal core attention over [sequence, batch, heads, head size], flash kernels only."""
+
+    def __init__(self, config: TransformerConfig, softmax_scale: float | None = None, **_: object) -> None:
+        super().__init__(config=config)
+        self.scale = softmax_scale or 1.0 / math.sqrt(config.kv_channels)
+
+    def forward(self, query, key, value, attention_mask=None, **_: object) -> torch.Tensor:
+        q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=self.scale, enable_gqa=q.shape[1] != k.shape[1]
+            )
+        return out.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--preset", choices=sorted(PRESETS))
+    for name in ("layers", "hidden", "heads", "kv-heads", "ffn", "seq", "vocab"):
+        parser.add_argument(f"--{name}", type=int, help=f"default without a preset: {SMALL[_key(name)]}")
+    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel size")
+    parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel size")
+    parser.add_argument("--micro-batches", type=int, default=8, help="per iteration and pipeline")
+    parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences in a micro-batch")
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--attention", choices=("flash", "local"), default="flash")
+    parser.add_argument("--recompute", choices=("none", "selective", "full"), default="none")
+    parser.add_argument(
+        "--sequence-parallel",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="default: on when tp > 1",
+    )
+    parser.add_argument("--no-dist-optimizer", action="store_true", help="replicate the optimizer state")
+    args = parser.parse_args()
+    for key, value in PRESETS.get(args.preset, SMALL).items():
+        if getattr(args, key) is None:
+            setattr(args, key, value)
+    if args.sequence_parallel is None:
+        args.sequence_parallel = args.tp > 1
+    return args
+
+
+def _key(flag: str) -> str:
+    return flag.replace("-", "_")
+
+
+def check_sizes(args: argparse.Namespace, world_size: int) -> None:
+    """Ends the program, in one line, where the sizes do not fit together."""
+
+    def divides(part: int, whole: int, what: str) -> None:
+        if part < 1 or whole % part:
+            sys.exit(f"megatron_gpt: {what}: {part} does not divide {whole}")
+
+    divides(args.tp * args.pp, world_size, f"tp {args.tp} x pp {args.pp} and the world size")
+    divides(args.heads, args.hidden, "heads and hidden")
+    divides(args.kv_heads, args.heads, "kv-heads and heads")
+    divides(args.tp, args.heads, "tp and heads")
+    divides(args.tp, args.kv_heads, "tp and kv-heads")
+    divides(args.tp, args.ffn, "tp and ffn")
+    divides(args.tp, args.vocab, "tp and vocab")
+    divides(args.pp, args.layers, "pp and layers")
+    if args.sequence_parallel:
+        divides(args.tp, args.seq, "tp and seq (sequence parallel)")
+
+
+def build_config(args: argparse.Namespace) -> TransformerConfig:
+    recompute = {
+        "none": {},
+        "selective": {"recompute_granularity": "selective"},
+        "full": {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        },
+    }[args.recompute]
+    return TransformerConfig(
+        num_layers=args.layers,
+        hidden_size=args.hidden,
+        num_attention_heads=args.heads,
+        num_query_groups=args.kv_heads,
+        ffn_hidden_size=args.ffn,
+        tensor_model_parallel_size=args.tp,
+        pipeline_model_parallel_size=args.pp,
+        sequence_parallel=args.sequence_parallel and args.tp > 1,
+        normalization="RMSNorm",
+        activation_func=F.silu,
+        gated_linear_unit=True,
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        pipeline_dtype=torch.bfloat16,
+        # Fusions below come with Apex or Transformer Engine, which this program does without.
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+        **recompute,
+    )
+
+
+def build_model(args: argparse.Namespace, config: TransformerConfig) -> DistributedDataParallel:
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    layer.submodules.input_layernorm = RMSNorm
+    layer.submodules.pre_mlp_layernorm = RMSNorm
+    if args.attention == "flash":
+        layer.submodules.self_attention.submodules.core_attention = FlashAttention
+    model = GPTModel(
+        config,
+        TransformerBlockSubmodules([layer] * get_num_layers_to_build(config), RMSNorm),
+        vocab_size=args.vocab,
+        max_sequence_length=args.seq,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        position_embedding_type="rope",
+        rotary_base=500000,
+    )
+    model.cuda().bfloat16()
+    ddp = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, use_distributed_optimizer=not args.no_dist_optimizer
+    )
+    return DistributedDataParallel(config, ddp, model)
+
+
+def batches(args: argparse.Namespace, device: torch.device) -> Iterator[torch.Tensor]:
+    """Synthetic token ids [micro-batch, sequence + 1], the same on all ranks of a replica."""
+    generator = torch.Generator().manual_seed(parallel_state.get_data_parallel_rank())
+    shape = (args.micro_batch_size, args.seq + 1)
+    while True:
+        yield torch.randint(0, args.vocab, shape, generator=generator).to(device)
+
+
+def mean_loss(losses: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    loss = losses.float().mean()
+    return loss, {"loss": loss.detach().clone()}
+
+
+def forward_step(data: Iterator[torch.Tensor], model: torch.nn.Module):
+    tokens = next(data)
+    positions = torch.arange(tokens.shape[1] - 1, device=tokens.device).unsqueeze(0)
+    # No mask tensor: both attentions are causal by themselves.
+    losses = model(tokens[:, :-1].contiguous(), positions, None, labels=tokens[:, 1:].contiguous())
+    return losses, mean_loss
+
+
+def main() -> None:
+    args = parse_args()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    check_sizes(args, world_size)
+
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=args.tp,
+        pipeline_model_parallel_size=args.pp,
+        create_gloo_process_groups=False,
+    )
+    torch.manual_seed(1234)
+    tensor_parallel.model_parallel_cuda_manual_seed(1234)
+    config = build_config(args)
+    model = build_model(args, config)
+    config.finalize_model_grads_func = finalize_model_grads
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="adam",
+            lr=3e-4,
+            weight_decay=0.1,
+            clip_grad=1.0,
+            bf16=True,
+            params_dtype=torch.bfloat16,
+            use_distributed_optimizer=not args.no_dist_optimizer,
+        ),
+        [model],
+        use_gloo_process_groups=False,
+    )
+    run_micro_batches = partial(
+        get_forward_backward_func(),
+        forward_step_func=forward_step,
+        data_iterator=batches(args, device),
+        model=[model],
+        num_microbatches=args.micro_batches,
+        seq_length=args.seq,
+        micro_batch_size=args.micro_batch_size,
+        forward_only=False,
+    )
+
+    for iteration in range(args.iterations):
+        start = time.perf_counter()
+        model.zero_grad_buffer()
+        optimizer.zero_grad()
+        losses = run_micro_batches()
+        _, grad_norm, _ = optimizer.step()
+        loss = torch.stack([entry["loss"] for entry in losses]).mean().item() if losses else math.nan
+        if rank == world_size - 1:  # the last stage, where the loss is
+            print(
+                f"iteration {iteration}: loss {loss:.4f}, gradient norm {float(grad_norm):.4f}, "
+                f"{time.perf_counter() - start:.3f} s, "
+                f"peak {torch.cuda.max_memory_allocated() / 2**20:,.1f} MiB",
+                flush=True,
+            )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
