@@ -1,0 +1,56 @@
+"""Where in the program each communication launch came from, out of torch's flight recorder."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["call_site", "launches"]
+
+# Innermost first: site-packages lies in the standard library's folder. As named and as resolved.
+_INSTALLED = tuple(
+    resolve(sysconfig.get_path(key)) + os.sep
+    for key in ("purelib", "platlib", "stdlib", "platstdlib")
+    for resolve in (str, os.path.realpath)
+)
+
+
+def launches(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The entries that stand for one launch each, in order.
+
+    A batch of sends and receives is one entry a message and then one ``coalesced``: the messages
+    of a batch share the batch's group and point-to-point number.
+    """
+    out: list[Mapping[str, Any]] = []
+    for entry in entries:
+        if entry["profiling_name"].endswith(":coalesced"):
+            batch = (entry["pg_id"], entry["p2p_seq_id"])
+            while out and out[-1]["is_p2p"] and (out[-1]["pg_id"], out[-1]["p2p_seq_id"]) == batch:
+                out.pop()
+        out.append(entry)
+    return out
+
+
+def call_site(frames: Sequence[Mapping[str, Any]], folder: str) -> str:
+    """``file:line function`` of the innermost frame outside torch and, where that lies in a
+    library, of the innermost frame of the program, joined by `` < ``.
+    """
+    library = ""
+    for frame in frames:
+        path = frame["filename"]
+        if path.startswith("<") or f"{os.sep}prismcore{os.sep}launch{os.sep}" in path:
+            continue
+        root = next((root for root in _INSTALLED if path.startswith(root)), None)
+        if root is None:
+            own = _text(frame, os.path.relpath(path, folder) if path.startswith(folder) else path)
+            return f"{library} < {own}" if library else own
+        name = path[len(root) :]
+        if not library and not name.startswith(("torch" + os.sep, "contextlib", "typing_extensions")):
+            library = _text(frame, name)
+    return library
+
+
+def _text(frame: Mapping[str, Any], path: str) -> str:
+    return f"{path}:{frame['line']} {frame['name']}"

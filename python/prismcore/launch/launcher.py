@@ -1,0 +1,269 @@
+"""The collector's side: starts the warm parent, asks it for ranks, gathers what they leave.
+
+This process never imports torch. A rank's output comes through a pipe and its record through an
+anonymous file, so that nothing is left behind however a process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import sysconfig
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import prismcore
+from prismcore.errors import CollectError
+from prismcore.launch.environment import job_environment
+from prismcore.launch.protocol import Channel, read_record
+
+__all__ = ["Launcher", "RankEnd"]
+
+_KEPT_OUTPUT = 64 << 10
+_LINES_TOLD = 15
+_GRACE_S = 0.8
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class RankEnd:
+    """How a rank ended. ``exit_code`` is negative where a signal ended it (-9: SIGKILL)."""
+
+    rank: int
+    exit_code: int
+    timed_out: bool
+    summary: Mapping[str, Any] | None
+    """What the rank said of itself; None where it ended before it could."""
+    graph: bytes
+    output: str
+    """The end of what it wrote to stdout and stderr."""
+    cpu_s: float
+    wall_s: float
+    max_rss_bytes: int
+
+    def last_lines(self, count: int = _LINES_TOLD) -> list[str]:
+        lines = [line.rstrip() for line in self.output.splitlines() if line.strip()]
+        return lines[-count:]
+
+
+class _Output:
+    """The tail of a pipe."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def read(self) -> bool:
+        """False at the end."""
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        self._chunks.append(data)
+        self._size += len(data)
+        while self._size - len(self._chunks[0]) > _KEPT_OUTPUT:
+            self._size -= len(self._chunks.popleft())
+        return True
+
+    def drain(self) -> str:
+        with contextlib.suppress(OSError):
+            while True:
+                before = self._size
+                if not self.read() or self._size == before:
+                    break
+        return b"".join(self._chunks)[-_KEPT_OUTPUT:].decode(errors="replace")
+
+
+@dataclass(slots=True)
+class _Running:
+    record_fd: int
+    output: _Output
+    started: float
+    timed_out: bool = False
+
+
+class Launcher:
+    """A warm parent and its ranks; leave its ``with`` block and all of them are gone."""
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str],
+        folder: Path,
+        world_size: int,
+        gpus_per_node: int,
+        device: str,
+        cluster_text: str,
+        measure_host: bool,
+        iterations: int,
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        rank_timeout_s: float = 600.0,
+    ) -> None:
+        self._setup = {
+            "command": list(command),
+            "folder": str(folder),
+            "world_size": world_size,
+            "gpus_per_node": gpus_per_node,
+            "device": device,
+            "cluster_text": cluster_text,
+            "measure_host": measure_host,
+            "iterations": iterations,
+            "preload": list(preload),
+            "collector_pid": os.getpid(),
+        }
+        self._environment = job_environment(os.environ, environment or {})
+        self._rank_timeout_s = rank_timeout_s
+        self._running: dict[int, _Running] = {}
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def running(self) -> list[int]:
+        return list(self._running)
+
+    def __enter__(self) -> Launcher:
+        self._channel, theirs = Channel.pair()
+        read_end, write_end = os.pipe()
+        self._parent_output = _Output(read_end)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "prismcore.launch.parent", str(theirs.fileno())],
+                env=self._environment | {"PYTHONPATH": self._python_path()},
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(write_end)
+        try:
+            self._selector.register(self._channel, selectors.EVENT_READ, None)
+            self._selector.register(read_end, selectors.EVENT_READ, self._parent_output)
+            self._channel.send(self._setup)
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every process within a second."""
+        self._channel.close()  # the parent ends its ranks, then itself
+        try:
+            self._process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its ranks die with it
+            self._process.wait()
+        finally:
+            self._selector.close()
+            os.close(self._parent_output.fd)
+            for running in self._running.values():
+                os.close(running.record_fd)
+                os.close(running.output.fd)
+            self._running.clear()
+
+    def start(self, rank: int, *, want_groups: bool = False) -> None:
+        """Forks a rank; ``want_groups``: its summary holds the process groups of the whole job."""
+        record_fd = os.memfd_create(f"prism-rank-{rank}")
+        read_end, write_end = os.pipe()
+        self._running[rank] = _Running(record_fd, _Output(read_end), time.perf_counter())
+        self._selector.register(read_end, selectors.EVENT_READ, self._running[rank].output)
+        try:
+            self._channel.send({"run": rank, "want_groups": want_groups}, [record_fd, write_end])
+        except OSError as error:
+            raise self._parent_is_gone() from error
+        finally:
+            os.close(write_end)
+
+    def next_end(self) -> RankEnd:
+        """Waits until a rank ends."""
+        while True:
+            for message in self._poll(0.5):
+                if "ended" in message:
+                    return self._ended(message)
+            self._end_overdue()
+
+    def _poll(self, timeout_s: float) -> list[dict[str, Any]]:
+        messages = []
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is not None:
+                if not key.data.read():
+                    self._selector.unregister(key.fileobj)
+                continue
+            received = self._channel.receive()
+            if received is None:
+                raise self._parent_is_gone()
+            messages.append(received[0])
+        return messages
+
+    def _wait_until_ready(self) -> None:
+        while True:
+            for message in self._poll(1.0):
+                if "failed" in message:
+                    raise CollectError(message["failed"])
+                if "ready" in message:
+                    return
+
+    def _parent_is_gone(self) -> CollectError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_GRACE_S)
+        lines = [line for line in self._parent_output.drain().splitlines() if line.strip()]
+        told = "\n  ".join(lines[-_LINES_TOLD:]) or "(no output)"
+        return CollectError(
+            f"the process that prepares the ranks ended early (status {self._process.returncode}); "
+            f"its last lines:\n  {told}"
+        )
+
+    def _ended(self, message: dict[str, Any]) -> RankEnd:
+        rank = message["ended"]
+        running = self._running.pop(rank)
+        output = running.output.drain()
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(running.output.fd)
+        record = read_record(running.record_fd)
+        os.close(running.output.fd)
+        os.close(running.record_fd)
+        return RankEnd(
+            rank=rank,
+            exit_code=message["status"],
+            timed_out=running.timed_out,
+            summary=record[0] if record else None,
+            graph=record[1] if record else b"",
+            output=output,
+            cpu_s=message["cpu_s"],
+            wall_s=time.perf_counter() - running.started,
+            max_rss_bytes=message["max_rss_bytes"],
+        )
+
+    def _end_overdue(self) -> None:
+        now = time.perf_counter()
+        for rank, running in self._running.items():
+            if not running.timed_out and now - running.started > self._rank_timeout_s:
+                running.timed_out = True
+                self._channel.send({"kill": rank})
+
+    @staticmethod
+    def _python_path() -> str:
+        """The parent finds the same prismcore as this process, wherever it was imported from."""
+        here = Path(prismcore.__file__).resolve().parent.parent
+        installed = {Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib")}
+        first = "" if here in installed else str(here)
+        return os.pathsep.join(filter(None, [first, os.environ.get("PYTHONPATH", "")]))

@@ -1,0 +1,112 @@
+"""Which modules a script imports at its top level, without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["Program", "find_program", "installed", "mentions", "top_level_imports"]
+
+
+class Program:
+    """What stands after ``--``: ``script.py ARGS`` or ``-m module ARGS``."""
+
+    def __init__(self, *, path: Path, module: str | None, arguments: list[str]) -> None:
+        self.path = path
+        self.module = module
+        self.arguments = arguments
+
+    def source(self) -> str:
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+
+def find_program(command: list[str], folder: Path) -> Program:
+    """Raises FileNotFoundError, with one line of text, where there is no such script or module."""
+    if command[0] != "-m":
+        path = (folder / command[0]).resolve()
+        if not path.is_file():
+            raise FileNotFoundError(f"{command[0]}: no such script (from {folder})")
+        return Program(path=path, module=None, arguments=command[1:])
+    name = command[1]
+    sys.path.insert(0, str(folder))
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ImportError:
+        spec = None
+    finally:
+        sys.path.remove(str(folder))
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise FileNotFoundError(f"-m {name}: no such module")
+    return Program(path=Path(spec.origin), module=name, arguments=command[2:])
+
+
+def top_level_imports(source: str) -> list[str]:
+    """Absolute imports at the top level, in order: ``import a.b`` and ``from a.b import c`` as
+    ``a.b`` and, for the second, ``a.b.c`` too (it may be a module). Empty where it does not parse:
+    the rank will say so.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return []
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.append(node.module)
+            names += [f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*"]
+    return list(dict.fromkeys(names))
+
+
+def mentions(source: str, name: str) -> bool:
+    """Whether a name or attribute of this text stands in the source."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return False
+    return any(
+        (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+        or (isinstance(node, ast.alias) and node.name == name)
+        for node in ast.walk(tree)
+    )
+
+
+def installed(names: Iterable[str]) -> list[str]:
+    """Those of the names that belong to an installed package or the standard library.
+
+    A module beside the script may do at import what only a rank may do (set a device, read its
+    rank), so it is left to the ranks.
+    """
+    folders = tuple(
+        os.path.realpath(path) + os.sep
+        for key, path in sysconfig.get_paths().items()
+        if key in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
+    verdicts: dict[str, bool] = {}
+
+    def verdict(top: str) -> bool:
+        if top in sys.stdlib_module_names:
+            return True
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError):
+            return False
+        if spec is None:
+            return False
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+        return any(os.path.realpath(place).startswith(folders) for place in places)
+
+    for name in names:
+        top = name.partition(".")[0]
+        if top not in verdicts:
+            verdicts[top] = verdict(top)
+    return [name for name in names if verdicts[name.partition(".")[0]]]

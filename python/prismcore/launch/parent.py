@@ -1,0 +1,229 @@
+"""The warm parent: imports once what every rank imports, then forks a process for each rank.
+
+Run as ``python -m prismcore.launch.parent FD`` by :class:`prismcore.launch.launcher.Launcher`, which
+holds the other end of the socket FD. Ranks are forked, so nothing here may start the device: torch
+would refuse it in the children.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from prismcore.errors import PrismError
+from prismcore.launch.environment import rank_environment
+from prismcore.launch.modules import find_program, installed, top_level_imports
+from prismcore.launch.processes import die_with_parent, kill_group
+from prismcore.launch.protocol import Channel
+
+if TYPE_CHECKING:
+    from prismcore.launch.rank import RankJob
+
+
+class SetupError(Exception):
+    """Told to the collector in one line."""
+
+
+def _import_torch(gpus_per_node: int) -> None:
+    from prismcore.launch import standins
+
+    standins.load()
+    try:
+        import torch
+    except ImportError as error:
+        raise SetupError(f"torch cannot be imported ({error}); install prismcore[torch]") from error
+    # Asking the runtime would mark this process, and torch refuses the device in children of a
+    # process so marked. Modules ask while they are imported.
+    torch._C._cuda_getDeviceCount = lambda: gpus_per_node
+
+
+def _import_modules(source: str, preload: list[str]) -> None:
+    import torch
+
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise SetupError(f"--preload {name}: {error}") from error
+    for name in installed(top_level_imports(source)):
+        if "." in name and name.rpartition(".")[0] in sys.modules:
+            parent, _, last = name.rpartition(".")
+            if hasattr(sys.modules[parent], last):
+                continue
+        try:
+            importlib.import_module(name)
+        except Exception:  # the ranks import it again, and say so
+            continue
+    if torch.cuda.is_initialized():
+        raise SetupError(
+            "a module that the script imports at its top level starts the device, so that ranks cannot be "
+            "forked; expected the device to be started by the script itself"
+        )
+
+
+def _prepare(setup: dict[str, Any]) -> RankJob:
+    folder = Path(setup["folder"])
+    os.chdir(folder)
+    try:
+        program = find_program(setup["command"], folder)
+    except FileNotFoundError as error:
+        raise SetupError(str(error)) from error
+    _import_torch(setup["gpus_per_node"])
+    _import_modules(program.source(), setup["preload"])
+    from prismcore.launch.rank import RankJob
+    from prismcore.profiles.cluster import parse_cluster
+    from prismcore.profiles.device import load_device
+
+    return RankJob(
+        program=program,
+        folder=str(folder),
+        world_size=setup["world_size"],
+        gpus_per_node=setup["gpus_per_node"],
+        device=load_device(setup["device"]).to_core(),
+        cluster=parse_cluster(setup["cluster_text"], "cluster profile").to_core(),
+        measure_host=setup["measure_host"],
+        iterations=setup["iterations"],
+    )
+
+
+class Parent:
+    """Forks a rank a request, and tells how each ended."""
+
+    def __init__(self, channel: Channel, job: RankJob) -> None:
+        self._channel = channel
+        self._job = job
+        self._ranks: dict[int, int] = {}  # process -> rank
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def serve(self) -> None:
+        """Until the collector hangs up."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._channel, selectors.EVENT_READ)
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._channel:
+                        if not self._serve_request():
+                            return
+                    else:
+                        self._drain_wakeups()
+                self._reap()
+
+    def end_all(self) -> None:
+        for pid in self._ranks:
+            kill_group(pid, leader_lives=True)
+
+    def _drain_wakeups(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _serve_request(self) -> bool:
+        received = self._channel.receive()
+        if received is None:
+            return False
+        request, fds = received
+        if "run" in request:
+            self._fork(request["run"], request["want_groups"], fds)
+        elif "kill" in request:
+            for pid, rank in self._ranks.items():
+                if rank == request["kill"]:
+                    kill_group(pid, leader_lives=True)
+        return True
+
+    def _fork(self, rank: int, want_groups: bool, fds: list[int]) -> None:
+        parent_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(rank, want_groups, fds, parent_pid)
+            finally:
+                os._exit(71)
+        for fd in fds:
+            os.close(fd)
+        self._ranks[pid] = rank
+
+    def _become(self, rank: int, want_groups: bool, fds: list[int], parent_pid: int) -> NoReturn:
+        os.setsid()
+        die_with_parent(parent_pid)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        record_fd, output_fd = fds
+        for standard in (1, 2):
+            os.dup2(output_fd, standard)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        for fd in (null, output_fd, self._wake_read, self._wake_write):
+            os.close(fd)
+        self._channel.close()
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        job = self._job
+        os.environ.update(rank_environment(rank, job.world_size, job.gpus_per_node))
+        from prismcore.launch.rank import RankRun
+
+        RankRun(job, rank, record_fd=record_fd, want_groups=want_groups).run()
+
+    def _reap(self) -> None:
+        while self._ranks:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            rank = self._ranks.pop(pid, None)
+            if rank is None:
+                continue
+            kill_group(pid, leader_lives=False)  # what the rank started and left behind
+            self._channel.send(
+                {
+                    "ended": rank,
+                    "status": os.waitstatus_to_exitcode(status),
+                    "cpu_s": usage.ru_utime + usage.ru_stime,
+                    "max_rss_bytes": usage.ru_maxrss * 1024,
+                }
+            )
+
+
+def main() -> None:
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    sys.path.pop(0)  # the working folder, because of -m: not what torchrun gives a script
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the collector's to handle
+    received = channel.receive()
+    if received is None:
+        return
+    setup = received[0]
+    die_with_parent(setup["collector_pid"])
+    started = time.perf_counter()
+    try:
+        job = _prepare(setup)
+    except (SetupError, PrismError) as error:
+        channel.send({"failed": str(error)})
+        return
+    gc.collect()
+    gc.freeze()  # children neither scan nor, by scanning, copy what is here
+    channel.send({"ready": time.perf_counter() - started})
+    parent = Parent(channel, job)
+    try:
+        parent.serve()
+    except (BrokenPipeError, ConnectionError):
+        pass
+    finally:
+        parent.end_all()
+
+
+if __name__ == "__main__":
+    main()

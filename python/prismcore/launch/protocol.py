@@ -1,0 +1,73 @@
+"""Messages between the collector and the warm parent: JSON over a socket pair, with file descriptors."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Channel", "read_record", "write_record"]
+
+_LARGEST = 4 << 20
+_MOST_FDS = 4
+
+
+class Channel:
+    """One end of a ``SOCK_SEQPACKET`` pair: a message arrives whole or not at all."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, _LARGEST)
+
+    @staticmethod
+    def pair() -> tuple[Channel, Channel]:
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return Channel(left), Channel(right)
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Raises OSError when the other end is gone."""
+        socket.send_fds(self.socket, [json.dumps(message).encode()], list(fds))
+
+    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message and its descriptors; None when the other end is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, _LARGEST, _MOST_FDS)
+        except ConnectionError:
+            return None
+        if not data:
+            return None
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise ValueError(f"{type(message).__name__} found, expected an object")
+        return message, fds
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def write_record(fd: int, summary: dict[str, Any], graph: bytes) -> None:
+    """What a rank leaves behind: 8 bytes of length, a JSON summary, a graph. Written once."""
+    head = json.dumps(summary).encode()
+    view = memoryview(len(head).to_bytes(8, "little") + head + graph)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_record(fd: int) -> tuple[dict[str, Any], bytes] | None:
+    """The summary and the graph's bytes (empty: none); None where the rank ended before writing."""
+    size = os.fstat(fd).st_size
+    if size < 8:
+        return None
+    data = os.pread(fd, size, 0)
+    length = int.from_bytes(data[:8], "little")
+    try:
+        summary = json.loads(data[8 : 8 + length])
+    except ValueError:  # killed while writing
+        return None
+    return summary, data[8 + length :]

@@ -1,0 +1,251 @@
+"""What runs in the process of one rank, from the fork to the record."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import runpy
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed.distributed_c10d as c10d
+
+from prismcore import _core
+from prismcore.launch import call_sites
+from prismcore.launch.groups import GroupTable
+from prismcore.launch.iteration import IterationEnds
+from prismcore.launch.modules import Program, mentions
+from prismcore.launch.protocol import write_record
+from prismcore.launch.splits import announce_splits
+from prismcore.launch.standins import library_paths
+from prismcore.launch.store import GhostStore, pair_of_key
+
+__all__ = ["RankJob", "RankRun"]
+
+# What stands in the record where a rank did not end by itself with an error.
+ENDED_BY_ITERATIONS = "iterations"
+ENDED_BY_PROGRAM = "program"
+ENDED_BY_ERROR = "error"
+ENDED_OUT_OF_MEMORY = "out_of_memory"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class RankJob:
+    """What all ranks of a job share."""
+
+    program: Program
+    folder: str
+    world_size: int
+    gpus_per_node: int
+    device: _core.DeviceProfile
+    cluster: _core.ClusterProfile
+    measure_host: bool
+    iterations: int
+
+
+class RankRun:
+    """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns."""
+
+    def __init__(self, job: RankJob, rank: int, *, record_fd: int, want_groups: bool) -> None:
+        self.job = job
+        self.rank = rank
+        self._record_fd = record_fd
+        self._want_groups = want_groups
+        self._started = time.perf_counter()
+        self._store = GhostStore(job.world_size)
+        self._groups = GroupTable()
+        self._folded_peaks: dict[str, int] = {}
+        self._ends = IterationEnds(
+            self._iteration_ended, program_marks=mentions(job.program.source(), "mark_iteration")
+        )
+
+    def run(self) -> NoReturn:
+        try:
+            self._prepare()
+            self._run_program()
+        except SystemExit as exit_:
+            if exit_.code not in (None, 0):
+                if not isinstance(exit_.code, int):
+                    print(exit_.code, file=sys.stderr)
+                self._leave(ENDED_BY_ERROR, status=exit_.code if isinstance(exit_.code, int) else 1)
+            self._leave(ENDED_BY_PROGRAM)
+        except torch.OutOfMemoryError as error:
+            traceback.print_exc()
+            self._leave(ENDED_OUT_OF_MEMORY, status=1, error=self._describe_out_of_memory(error))
+        except BaseException as error:
+            _print_from_program(error)
+            self._leave(ENDED_BY_ERROR, status=1, error={"type": type(error).__name__, "text": str(error)})
+        self._leave(ENDED_BY_PROGRAM)
+
+    def _prepare(self) -> None:
+        job = self.job
+        self._store_in_front()
+        self._groups.install()
+        announce_splits(_door())
+        self._ends.install()
+        self._keep_peaks()
+        # The virtual GPU has no cuDNN; flash, memory-efficient and math attention remain.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        _core.vgpu_start(
+            self.rank, job.world_size, job.gpus_per_node, job.device, job.cluster, job.measure_host
+        )
+        _core.vgpu_set_member_source(self._members)
+
+    def _run_program(self) -> None:
+        program = self.job.program
+        sys.argv = [str(program.path), *program.arguments]
+        if program.module is not None:
+            sys.path.insert(0, self.job.folder)
+            runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(program.path.parent))
+            runpy.run_path(str(program.path), run_name="__main__")
+
+    def _store_in_front(self) -> None:
+        """Every way to a store of torch's ends at the ghost store: env://, tcp://, TCPStore(...)."""
+        rendezvous = sys.modules["torch.distributed.rendezvous"]
+        rendezvous._create_c10d_store = lambda *args, **kwargs: self._store  # type: ignore[attr-defined]
+        for module in (torch.distributed, rendezvous):
+            module.TCPStore = lambda *args, **kwargs: self._store  # type: ignore[union-attr]
+
+    def _keep_peaks(self) -> None:
+        """A program may reset torch's peaks: fold in what they were."""
+        reset = torch._C._cuda_resetPeakMemoryStats
+
+        def fold_and_reset(device: int) -> None:
+            for kind, peak in self._peaks_now().items():
+                self._folded_peaks[kind] = max(self._folded_peaks.get(kind, 0), peak)
+            reset(device)
+
+        torch._C._cuda_resetPeakMemoryStats = fold_and_reset
+
+    @staticmethod
+    def _peaks_now() -> dict[str, int]:
+        stats = torch.cuda.memory_stats() if torch.cuda.is_initialized() else {}
+        kinds = ("requested", "allocated", "reserved")
+        return {kind: stats.get(f"{kind}_bytes.all.peak", 0) for kind in kinds}
+
+    def _peaks(self) -> dict[str, int]:
+        return {kind: max(peak, self._folded_peaks.get(kind, 0)) for kind, peak in self._peaks_now().items()}
+
+    def _members(self, communicator: tuple[int, str, int, int, bytes]) -> list[int]:
+        """Who is in a communicator: the group it is named after, or two of its ranks."""
+        _, name, size, _, unique_id = communicator
+        uid = name.rpartition(":")[2]
+        ranks = list(range(self.job.world_size)) if name.startswith("default_pg:") else None
+        ranks = ranks or self._groups.members(uid) or []
+        if len(ranks) == size:
+            return ranks
+        pair = pair_of_key(self._store.key_of(unique_id) or "")
+        if size == 2 and pair is not None and max(pair) < len(ranks):
+            return [ranks[pair[0]], ranks[pair[1]]]
+        return []
+
+    def _iteration_ended(self) -> None:
+        _core.vgpu_mark("iteration")
+        if _core.vgpu_num_iterations() >= self.job.iterations:
+            self._leave(ENDED_BY_ITERATIONS)
+
+    def _describe_out_of_memory(self, error: BaseException) -> dict[str, Any]:
+        where, module = _innermost_user_frame(error.__traceback__)
+        stats = torch.cuda.memory_stats()
+        return {
+            "type": type(error).__name__,
+            "text": str(error).splitlines()[0],
+            "where": where,
+            "module": module,
+            "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
+            "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
+            "capacity_bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+        }
+
+    def _call_sites(self) -> list[str]:
+        dump = torch._C._distributed_c10d._dump_nccl_trace
+        entries = pickle.loads(dump(includeCollectives=True, includeStackTraces=True, onlyActive=False))
+        known: dict[tuple[tuple[str, int], ...], str] = {}
+        sites = []
+        for entry in call_sites.launches(entries.get("entries", [])):
+            frames = entry.get("frames", [])
+            key = tuple((frame["filename"], frame["line"]) for frame in frames)
+            if key not in known:
+                known[key] = call_sites.call_site(frames, self.job.folder)
+            sites.append(known[key])
+        return sites
+
+    def _leave(self, end: str, *, status: int = 0, error: dict[str, Any] | None = None) -> NoReturn:
+        """Writes the record and ends the process, without the ways out of Python or torch."""
+        summary: dict[str, Any] = {"end": end, "error": error, "rank": self.rank}
+        graph = b""
+        try:
+            summary |= {
+                "has_process_group": bool(self._groups.rows) or _had_process_group(),
+                "iterations": _core.vgpu_num_iterations(),
+                "iteration_source": self._ends.source,
+                "groups_checksum": self._groups.checksum(),
+                "program_s": time.perf_counter() - self._started,
+            }
+            if self._want_groups or end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY):
+                summary["groups"] = self._groups.rows
+            peaks = self._peaks()
+            _core.vgpu_stop()  # the flight recorder asks for events: not the program's doing
+            with contextlib.suppress(RuntimeError, KeyError):  # no flight recorder: no call sites
+                _core.vgpu_set_call_sites(self._call_sites())
+            report = json.loads(_core.vgpu_report())
+            summary["report"] = report
+            summary["unresolved"] = [
+                name
+                for _, name, size, position, unique_id in _core.vgpu_communicators()
+                if not self._members((0, name, size, position, unique_id))
+            ]
+            graph = _core.vgpu_finish(
+                peaks["requested"], peaks["allocated"], peaks["reserved"], "{}"
+            ).to_bytes()
+            write_record(self._record_fd, summary, graph)
+        except BaseException:
+            traceback.print_exc()
+            status = status or 70
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(status)
+
+
+def _door() -> ctypes.CDLL:
+    """The NCCL door, which the warm parent loaded."""
+    path = next(path for path in library_paths() if path.name == "libprism_nccl.so")
+    return ctypes.CDLL(str(path))
+
+
+def _had_process_group() -> bool:
+    return bool(c10d._world.group_count > 0)
+
+
+def _print_from_program(error: BaseException) -> None:
+    """The traceback as the program's user knows it: without the frames that started it."""
+    trace = error.__traceback__
+    own = (os.path.dirname(__file__), "<frozen runpy>")
+    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _innermost_user_frame(trace: TracebackType | None) -> tuple[str, str]:
+    """``file:line function`` of the innermost frame outside torch, and the class of the module there."""
+    torch_folder = os.path.dirname(torch.__file__)
+    where = module = ""
+    for frame, line in traceback.walk_tb(trace):
+        name = frame.f_code.co_filename
+        if isinstance(frame.f_locals.get("self"), torch.nn.Module):
+            module = type(frame.f_locals["self"]).__name__
+        if not name.startswith((torch_folder, "<frozen")):
+            short = name.rpartition("site-packages" + os.sep)[2]
+            where = f"{os.path.relpath(short) if short == name else short}:{line} {frame.f_code.co_name}"
+    return where, module
