@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from prismcore.collect.options import CollectOptions, CollectResult, ProgressCallback
-from prismcore.errors import CollectError
+import time
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import prismcore
+from prismcore.collect.classes import ClassFinder, Record
+from prismcore.collect.failures import failure_of
+from prismcore.collect.iterations import mark_iterations
+from prismcore.collect.options import (
+    CollectOptions,
+    CollectProgress,
+    CollectResult,
+    ProgressCallback,
+    parse_ranks,
+)
+from prismcore.collect.records import (
+    Comparer,
+    Slots,
+    busy_time_ns,
+    messaging_kinds,
+    most_common_peaks,
+    slots_of,
+)
+from prismcore.collect.roles import Roles
+from prismcore.errors import CollectError, PrismError
+from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
+from prismcore.launch.launcher import Launcher, RankEnd
+from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
+from prismcore.profiles.device import load_device
 
 __all__ = ["collect"]
+
+WARM_UP_ITERATIONS = 1
 
 
 def collect(options: CollectOptions, progress: ProgressCallback | None = None) -> CollectResult:
@@ -16,4 +47,227 @@ def collect(options: CollectOptions, progress: ProgressCallback | None = None) -
     cannot be collected as asked). An error carries ``partial``, the graph of the ranks so far,
     where ``options.keep_partial`` asks for it and there is one.
     """
-    raise CollectError("collection is not built into this version")
+    return _Collection(options, progress or (lambda _: None)).run()
+
+
+class _Collection:
+    def __init__(self, options: CollectOptions, progress: ProgressCallback) -> None:
+        self._options = options
+        self._progress = progress
+        self._started = time.perf_counter()
+        self._device = options.device.removeprefix("virtual:")
+        load_device(self._device)
+        cluster = options.cluster or default_cluster_for(options.device)
+        self._cluster_text = cluster_text(cluster)
+        self._gpus_per_node = parse_cluster(self._cluster_text, str(cluster)).gpus_per_node
+        world = options.world_size
+        if world > self._gpus_per_node and world % self._gpus_per_node:
+            raise CollectError(
+                f"world size {world}: not a multiple of the {self._gpus_per_node} GPUs of a node "
+                f"({cluster}); expected whole nodes"
+            )
+        self._builder = GraphBuilder(world)
+        self._comparer = Comparer(ignore_host=options.host == "measured")
+        self._roles: Roles | None = None
+        self._slots: dict[int, Slots] = {}
+        self._records: dict[int, Record] = {}
+        self._peaks: dict[int, MemoryPeaks] = {}
+        self._busy: dict[int, int] = {}
+        self._checksum: int | None = None
+        self._reports: list[dict[str, Any]] = []
+        self._notes: list[str] = []
+        self._planned = 0
+        self._checked = 0
+        self._messaging: frozenset[int] = frozenset()
+        self._communicators: dict[tuple[int, int], int] = {}
+
+    def run(self) -> CollectResult:
+        options = self._options
+        self._tell("start", "importing the program's modules")
+        with Launcher(
+            command=options.command,
+            folder=(options.working_directory or Path.cwd()).resolve(),
+            world_size=options.world_size,
+            gpus_per_node=self._gpus_per_node,
+            device=self._device,
+            cluster_text=self._cluster_text,
+            measure_host=options.host == "measured",
+            iterations=options.iterations,
+            preload=options.preload,
+            environment=options.environment,
+            rank_timeout_s=options.rank_timeout_s,
+        ) as launcher:
+            try:
+                classes = self._run_ranks(launcher)
+            except PrismError as error:
+                if options.keep_partial and self._records and error.partial is None:
+                    error.partial = self._builder.finish(self._metadata([], partial=True))
+                raise
+        self._tell("merge", "")
+        inferred = self._infer(classes)
+        graph = self._builder.finish(self._metadata(classes))
+        self._tell("done", "")
+        metadata = graph.metadata
+        return CollectResult(
+            graph=graph,
+            metadata=metadata,
+            ranks_run=len(self._records),
+            ranks_checked=metadata["ranks_checked"],
+            ranks_inferred=inferred,
+            wall_time_s=time.perf_counter() - self._started,
+        )
+
+    # Running.
+
+    def _run_ranks(self, launcher: Launcher) -> list[tuple[list[int], list[int], int]]:
+        """Runs what must run; the classes found (none where every wanted rank ran)."""
+        options = self._options
+        if options.ranks != "auto":
+            world = options.world_size
+            ranks = list(range(world)) if options.ranks == "all" else parse_ranks(options.ranks, world)
+            self._run_all(launcher, ranks, "ranks", RankOrigin.RAN)
+            return []
+        self._run_all(launcher, [0], "classes", RankOrigin.RAN)
+        roles = self._known_roles()
+        finder = ClassFinder(roles, roles.surroundings(self._messaging), seed=options.seed)
+        finder.add(0, self._records[0])
+        while wanted := finder.next_ranks():
+            confirming = finder.confirming
+            new = [rank for rank in wanted if rank not in confirming]
+            self._run_all(launcher, new, "classes", RankOrigin.RAN)
+            self._run_all(launcher, [r for r in wanted if r in confirming], "confirm", RankOrigin.CHECKED)
+            self._checked += sum(rank in confirming for rank in wanted)
+            for rank in wanted:
+                finder.add(rank, self._records[rank])
+        return finder.classes()
+
+    def _run_all(self, launcher: Launcher, ranks: Iterable[int], phase: Any, origin: RankOrigin) -> None:
+        waiting = list(ranks)
+        self._planned += len(waiting)
+        waiting.reverse()
+        self._tell(phase, "")
+        while waiting or launcher.running:
+            while waiting and len(launcher.running) < self._options.num_slots:
+                launcher.start(waiting.pop(), want_groups=self._roles is None)
+            self._take(launcher.next_end(), origin)
+            self._tell(phase, "")
+
+    def _take(self, end: RankEnd, origin: RankOrigin) -> None:
+        options = self._options
+        failure = failure_of(end, world_size=options.world_size, timeout_s=options.rank_timeout_s)
+        if failure is not None:
+            if options.keep_partial and end.graph:
+                self._builder.merge(Graph.from_bytes(end.graph), RankOrigin.RAN)
+                failure.partial = self._builder.finish(self._metadata([], partial=True))
+            raise failure
+        summary = end.summary
+        assert summary is not None  # failure_of says so
+        rank = end.rank
+        graph = Graph.from_bytes(end.graph)
+        if not summary["iteration_source"]:
+            graph = mark_iterations(graph, rank)
+            self._note("iterations were found in the repetition of blocks: no optimizer step and no mark")
+        if graph.iterations < options.iterations:
+            self._note(f"the program ended after {graph.iterations} of {options.iterations} iterations")
+        if self._roles is None:
+            self._roles = Roles(summary["groups"], options.world_size, self._gpus_per_node)
+            self._checksum = summary["groups_checksum"]
+        elif summary["groups_checksum"] != self._checksum and options.ranks == "auto":
+            raise CollectError(
+                f"rank {rank} made other process groups than rank 0; expected every rank to make all groups "
+                "in one order (run with --ranks all to map it as it is)"
+            )
+        self._builder.merge(graph, origin)
+        slots = slots_of(graph, rank, self._roles)
+        if not self._records:
+            self._messaging = messaging_kinds(graph, rank, slots)
+        self._slots[rank] = slots
+        self._records[rank] = self._comparer.record(
+            graph, rank, slots, self._builder.program_of(rank).tolist()
+        )
+        self._peaks[rank] = graph.rank(rank).peaks
+        self._busy[rank] = busy_time_ns(graph.ops(rank))
+        self._reports.append(dict(summary["report"]))
+
+    def _known_roles(self) -> Roles:
+        assert self._roles is not None  # a rank ran
+        return self._roles
+
+    # Putting together.
+
+    def _infer(self, classes: list[tuple[list[int], list[int], int]]) -> int:
+        """Gives the ranks that did not run the program of their class; how many those were."""
+        roles = self._known_roles()
+        inferred = 0
+        for ranks, ran, like in classes:
+            peaks = most_common_peaks([self._peaks[rank] for rank in ran])
+            for rank in ranks:
+                if rank in self._records:
+                    continue
+                bindings = []
+                for role in self._slots[like]:
+                    name, identity, members = roles.slot_members(rank, role)
+                    if identity not in self._communicators:
+                        self._communicators[identity] = self._builder.communicator(name, members)
+                    position = (
+                        list(members).index(rank)
+                        if role.offset
+                        else int(roles.kinds[role.kind].position_of[rank])
+                    )
+                    bindings.append((self._communicators[identity], position))
+                self._builder.infer(rank, like, bindings, peaks=peaks)
+                inferred += 1
+        return inferred
+
+    def _metadata(
+        self, classes: list[tuple[list[int], list[int], int]], *, partial: bool = False
+    ) -> dict[str, Any]:
+        options = self._options
+        unknown: Counter[str] = Counter()
+        unimplemented: Counter[str] = Counter()
+        for report in self._reports:
+            for kernel in report["unknown_kernels"]:
+                unknown[kernel["name"]] += kernel["launches"]
+            for call in report["unimplemented"]:
+                unimplemented[f"{call['library']}: {call['function']}"] += call["calls"]
+        ran = len(self._records)
+        return {
+            "device": options.device,
+            "cluster": self._cluster_text,
+            "command": list(options.command),
+            "version": prismcore.__version__,
+            "iterations": options.iterations,
+            "warmup_iterations": WARM_UP_ITERATIONS,
+            "host": options.host,
+            "partial": partial,
+            "ranks_run": ran,
+            "ranks_checked": self._checked,
+            "ranks_inferred": 0 if not classes else options.world_size - ran,
+            "spread": self._spread() if classes else {"peak": 0.0, "iteration_time": 0.0},
+            "unknown_kernels": dict(unknown.most_common()),
+            "unimplemented": dict(unimplemented.most_common()),
+            "notes": self._notes,
+        }
+
+    def _spread(self) -> dict[str, float]:
+        """Largest relative difference among ranks that ran and communicate alike, which is what the
+        ranks that did not run are taken to be."""
+        families: dict[Hashable, list[int]] = defaultdict(list)
+        for rank, record in self._records.items():
+            families[record.roles, record.communication].append(rank)
+
+        def widest(values: Mapping[int, int]) -> float:
+            seen = ([values[rank] for rank in ranks] for ranks in families.values())
+            return max(((max(v) - min(v)) / max(min(v), 1) for v in seen), default=0.0)
+
+        allocated = {rank: peaks.allocated_bytes for rank, peaks in self._peaks.items()}
+        return {"peak": widest(allocated), "iteration_time": widest(self._busy)}
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def _tell(self, phase: Any, message: str) -> None:
+        self._progress(
+            CollectProgress(phase=phase, done=len(self._records), planned=self._planned, message=message)
+        )

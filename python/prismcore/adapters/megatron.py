@@ -1,0 +1,32 @@
+"""Megatron-core: what its process groups are called (0.16.1, ``megatron/core/parallel_state.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["describe_rank"]
+
+_PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
+_OTHERS = {
+    "TENSOR_MODEL_PARALLEL_GROUP": "tensor rank",
+    "CONTEXT_PARALLEL_GROUP": "context rank",
+    "EXPERT_MODEL_PARALLEL_GROUP": "expert rank",
+    "DATA_PARALLEL_GROUP": "data rank",
+}
+
+
+def describe_rank(places: Mapping[str, tuple[int, int]]) -> str:
+    """``pipeline stage 3 of 16, tensor rank 0 of 8, ...``; empty where these are not Megatron's groups.
+
+    ``places``: position and size by group description.
+    """
+    if _PIPELINE not in places:
+        return ""
+    stage, stages = places[_PIPELINE]
+    parts = [f"pipeline stage {stage} of {stages}"]
+    parts += [
+        f"{text} {places[name][0]} of {places[name][1]}"
+        for name, text in _OTHERS.items()
+        if name in places and places[name][1] > 1
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,84 @@
+"""Turns the end of a rank into an error that says what to do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from prismcore.adapters import describe_rank
+from prismcore.collect.roles import GroupRow
+from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError
+from prismcore.launch.launcher import RankEnd
+
+__all__ = ["failure_of"]
+
+_OUT_OF_MEMORY = "out_of_memory"
+
+
+def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError | None:
+    """The error that the end of a rank stands for; None where it ended as it should."""
+    if end.timed_out:
+        return _failed(end, f"was ended after {timeout_s:g} s (limit of a rank)")
+    summary = end.summary
+    if summary is not None and summary["end"] == _OUT_OF_MEMORY:
+        return _out_of_memory(end, summary, world_size)
+    if end.exit_code < 0:
+        return _failed(end, f"was killed by {_signal_name(-end.exit_code)}")
+    if end.exit_code > 0:
+        return _failed(end, f"ended with exit code {end.exit_code}")
+    if summary is None:
+        return _failed(end, "ended without leaving a record")
+    if not summary["has_process_group"]:
+        return CollectError(
+            f"rank {end.rank}: the program ended without a process group, so there is nothing between ranks "
+            "to map; expected a call of torch.distributed.init_process_group, as under torchrun"
+        )
+    return None
+
+
+def _failed(end: RankEnd, how: str) -> RankFailedError:
+    lines = end.last_lines()
+    if len(lines) <= 1:
+        return RankFailedError(f"rank {end.rank} {how}: {lines[0] if lines else 'it wrote nothing'}")
+    return RankFailedError(f"rank {end.rank} {how}; its last lines:\n  " + "\n  ".join(lines))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _out_of_memory(end: RankEnd, summary: Mapping[str, Any], world_size: int) -> OutOfMemoryError:
+    error = summary["error"]
+    place = describe_rank(places_of(summary.get("groups", []), end.rank, world_size))
+    failed = (summary.get("report") or {}).get("out_of_memory") or {}
+    asked = failed.get("asked_bytes")
+    told = f"asked for {_gib(asked)}" if asked else _tried(error["text"])
+    op = f"{error['where']}" + (f" in {error['module']}" if error["module"] else "")
+    return OutOfMemoryError(
+        f"rank {end.rank}{f' ({place})' if place else ''} is out of memory at {op}: {told}, "
+        f"held {_gib(error['allocated_bytes'])} allocated and {_gib(error['reserved_bytes'])} reserved of "
+        f"{_gib(error['capacity_bytes'])}; try a smaller micro-batch, recomputation or more parallelism"
+    )
+
+
+def _tried(text: str) -> str:
+    """``Tried to allocate 2.00 GiB.`` of torch's message."""
+    found = text.partition("Tried to allocate ")[2].partition(". ")[0]
+    return f"asked for {found}" if found else text
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def places_of(rows: list[GroupRow], rank: int, world_size: int) -> dict[str, tuple[int, int]]:
+    """Position and size of a rank by description of its groups."""
+    places = {"default_pg": (rank, world_size)}
+    for description, _, ranks in rows:
+        if rank in ranks:
+            places.setdefault(description, (list(ranks).index(rank), len(ranks)))
+    return places

@@ -1,0 +1,91 @@
+"""Finds iterations in a program that marked none: they are what its blocks repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from prismcore.graph import Graph, GraphBuilder
+from prismcore.graph.op import OP_DTYPE, MarkKind, OpKind
+
+__all__ = ["Repetition", "find_repetition", "mark_iterations"]
+
+
+@dataclass(slots=True, frozen=True)
+class Repetition:
+    """``count`` times ``period`` blocks, from block ``start`` on."""
+
+    start: int
+    period: int
+    count: int
+
+    @property
+    def boundaries(self) -> list[int]:
+        """Blocks before which an iteration ends; what precedes the first is set-up and, as its
+        first blocks differ (buffers are made, state is allocated), the first iteration."""
+        first = [self.start] if self.start else []
+        return first + [self.start + self.period * (i + 1) for i in range(self.count)]
+
+
+def find_repetition(blocks: Sequence[int] | npt.NDArray[np.integer]) -> Repetition | None:
+    """The period whose repetitions cover most of the program, the shortest of those; None where
+    nothing repeats."""
+    ids = np.asarray(blocks)
+    best: tuple[int, int, int] | None = None  # covered, start, period
+    for period in range(1, len(ids) // 2 + 1):
+        if best is not None and period > best[0]:
+            break
+        start, length = _longest_run(ids[period:] == ids[:-period])
+        covered = length + period
+        if length >= period and (best is None or covered > best[0]):
+            best = (covered, start, period)
+    if best is None:
+        return None
+    covered, start, period = best
+    return Repetition(start, period, covered // period)
+
+
+def _longest_run(flags: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
+    starts, ends = edges[::2], edges[1::2]
+    if len(starts) == 0:
+        return 0, 0
+    longest = int(np.argmax(ends - starts))
+    return int(starts[longest]), int(ends[longest] - starts[longest])
+
+
+def mark_iterations(graph: Graph, rank: int) -> Graph:
+    """The graph of one rank with marks where iterations end; the graph itself where none is found."""
+    view = graph.rank(rank)
+    blocks = graph.program_blocks(view.program)
+    repetition = find_repetition(blocks)
+    if repetition is None:
+        return graph
+    builder = GraphBuilder(graph.world_size)
+    mark = np.zeros(1, dtype=OP_DTYPE)
+    mark["kind"], mark["detail"], mark["dtype"] = OpKind.MARK, MarkKind.ITERATION, 255
+    boundaries = set(repetition.boundaries)
+    pieces = []
+    for i, block in enumerate([*blocks.tolist(), None]):
+        if i in boundaries:
+            pieces.append(mark)
+        if block is not None:
+            pieces.append(graph.block(block))
+    ops = np.concatenate(pieces)
+    kernels = {
+        i: builder.kernel(graph.kernel(i)) for i in np.unique(ops["ref"][ops["kind"] == OpKind.KERNEL])
+    }
+    is_kernel = ops["kind"] == OpKind.KERNEL
+    ops["ref"][is_kernel] = [kernels[i] for i in ops["ref"][is_kernel].tolist()]
+    bindings = []
+    for binding in view.bindings:
+        communicator = graph.communicator(int(binding["communicator"]))
+        bindings.append(
+            (builder.communicator(communicator.name, communicator.members), int(binding["position"]))
+        )
+    sites = [builder.string(site) if site else 0 for site in graph.program_call_sites(view.program)]
+    builder.set_rank(rank, ops, bindings, call_sites=sites, peaks=view.peaks)
+    return builder.finish(graph.metadata)

@@ -1,0 +1,110 @@
+"""What a rank that ran left: its graph, and of it what is compared between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from prismcore.collect.classes import Record
+from prismcore.collect.roles import Roles, SlotRole
+from prismcore.errors import CollectError
+from prismcore.graph import Graph, Kernel, MemoryPeaks
+from prismcore.graph.op import MarkKind, OpArray, OpKind
+
+__all__ = ["Comparer", "Slots", "busy_time_ns", "messaging_kinds", "most_common_peaks", "slots_of"]
+
+Slots = tuple[SlotRole, ...]
+
+
+def slots_of(graph: Graph, rank: int, roles: Roles) -> Slots:
+    """The role of each communicator of the rank, by slot."""
+    out = []
+    for binding in graph.rank(rank).bindings:
+        communicator = graph.communicator(int(binding["communicator"]))
+        if communicator.size == 0:
+            raise CollectError(
+                f"communicator {communicator.name!r} of rank {rank}: its members are not known; expected "
+                "a group that torch.distributed made"
+            )
+        out.append(roles.slot_role(rank, communicator.name, communicator.members.tolist()))
+    return tuple(out)
+
+
+def messaging_kinds(graph: Graph, rank: int, slots: Slots) -> frozenset[int]:
+    """Kinds in whose groups the rank sends or receives messages."""
+    ops = graph.ops(rank)
+    messages = ops[(ops["kind"] == OpKind.SEND) | (ops["kind"] == OpKind.RECV)]
+    return frozenset(slots[slot].kind for slot in np.unique(messages["ref"]).tolist())
+
+
+def busy_time_ns(ops: OpArray) -> int:
+    """Host and device time of the last whole iteration, one after the other."""
+    marks = np.flatnonzero((ops["kind"] == OpKind.MARK) & (ops["detail"] == MarkKind.ITERATION))
+    if len(marks) >= 2:
+        ops = ops[marks[-2] + 1 : marks[-1] + 1]
+    return int(ops["duration_ns"].sum()) + int(ops["host_ns"].sum())
+
+
+class Comparer:
+    """Makes ranks comparable: equal numbers stand for equal blocks of any rank.
+
+    With ``ignore_host``, host times (measured, and so never twice the same) do not count.
+    """
+
+    def __init__(self, *, ignore_host: bool) -> None:
+        self._ignore_host = ignore_host
+        self._numbers: dict[bytes, int] = {}
+        self._kernels: dict[Kernel, int] = {}
+        self._of_block: dict[int, tuple[int, int, int]] = {}
+
+    def record(self, graph: Graph, rank: int, slots: Slots, merged_blocks: Sequence[int]) -> Record:
+        """``merged_blocks``: the rank's program as the builder that merged it numbers blocks."""
+        view = graph.rank(rank)
+        local_blocks = graph.program_blocks(view.program).tolist()
+        kernels = [
+            self._kernels.setdefault(graph.kernel(i), len(self._kernels)) for i in range(graph.num_kernels)
+        ]
+        number_of_kernel = np.asarray(kernels, dtype=np.uint32)
+        for local, merged in zip(local_blocks, merged_blocks, strict=True):
+            if merged not in self._of_block:
+                self._of_block[merged] = self._parts(merged, graph.block(local), number_of_kernel)
+        parts = [self._of_block[merged] for merged in merged_blocks]
+        return Record(
+            roles=slots,
+            blocks=tuple(part[0] for part in parts),
+            work=tuple(part[1] for part in parts),
+            communication=tuple(part[2] for part in parts),
+            requested_bytes=view.peaks.requested_bytes,
+        )
+
+    def _parts(
+        self, merged: int, ops: OpArray, number_of_kernel: npt.NDArray[np.uint32]
+    ) -> tuple[int, int, int]:
+        ops = ops.copy()
+        is_kernel = ops["kind"] == OpKind.KERNEL
+        ops["ref"][is_kernel] = number_of_kernel[ops["ref"][is_kernel]]
+        ops["ref"][ops["kind"] == OpKind.MARK] = 0  # a label
+        if self._ignore_host:
+            ops["duration_ns"][ops["kind"] == OpKind.HOST_GAP] = 0
+            ops["host_ns"] = 0
+        kind = ops["kind"]
+        work = ops[(kind < OpKind.ALLOCATE) | (kind > OpKind.RELEASE)]
+        communication = ops[kind >= OpKind.ALL_REDUCE].copy()
+        communication["host_ns"] = communication["duration_ns"] = 0
+        communication["flags"] &= 0xFC  # where the duration comes from
+        whole = self._number(b"all", ops) if self._ignore_host else merged
+        return whole, self._number(b"work", work), self._number(b"comm", communication)
+
+    def _number(self, which: bytes, ops: OpArray) -> int:
+        return self._numbers.setdefault(which + ops.tobytes(), len(self._numbers))
+
+
+def most_common_peaks(peaks: Sequence[MemoryPeaks]) -> MemoryPeaks:
+    """The peaks seen most often; of those seen equally often, the largest."""
+    ordered = sorted(
+        set(peaks),
+        key=lambda p: (peaks.count(p), p.allocated_bytes, p.reserved_bytes),
+    )
+    return ordered[-1]
