@@ -15,6 +15,7 @@ std::uint32_t Session::Impl::add_kernel(std::string_view name, const KernelShape
 
 void Session::Impl::run_kernel(Stream& stream, KernelInfo& kernel) {
   ++kernel.launches;
+  order_default(stream);
   Op op;
   op.kind = OpKind::kernel;
   op.flags = static_cast<std::uint8_t>(kernel.provenance);
@@ -59,6 +60,7 @@ void Session::copy(void* stream, std::int64_t bytes, CopyDirection direction, bo
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   Op op;
   op.kind = OpKind::copy;
   op.flags = static_cast<std::uint8_t>(Provenance::model);
@@ -76,6 +78,7 @@ void Session::set(void* stream, std::int64_t bytes) {
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   Op op;
   op.kind = OpKind::set;
   op.flags = static_cast<std::uint8_t>(Provenance::model);
@@ -163,6 +166,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
   }
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   const std::uint16_t index = impl.index_of(*s);
   std::int64_t longest = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -95,7 +95,8 @@ std::optional<int> device_attribute(int attribute, int device) noexcept {
     case 97:
       return p.shared_per_block_optin;
     case 102:
-      return 1;  // virtual memory management (cuMem*)
+    case 115:
+      return 1;  // virtual memory management (cuMem*), memory pools
     case 106:
       return max_blocks_per_sm();
     case 111:

@@ -106,3 +106,6 @@ PRISM_CUDART int cudaDeviceSynchronize() noexcept {
   vgpu::Runtime::get().synchronize_device();
   return abi::success;
 }
+// They switch profiling tools on and off; there is none.
+PRISM_CUDART int cudaProfilerStart() noexcept { return abi::success; }
+PRISM_CUDART int cudaProfilerStop() noexcept { return abi::success; }
