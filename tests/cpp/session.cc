@@ -30,14 +30,14 @@ TEST_CASE("kernels: id by launch, host time and duration from the profile") {
   session.start(rank_options());
   static const char stub = 0;
   FunctionNames::get().add(&stub, five);
-  LaunchShape shape;
-  CHECK(session.launch(nullptr, &stub, shape));
-  CHECK(session.launch(nullptr, &stub, shape));
+  KernelShape shape;
+  CHECK(session.launch(nullptr, &stub, shape, nullptr));
+  CHECK(session.launch(nullptr, &stub, shape, nullptr));
   shape.grid[0] = 7;
-  CHECK(session.launch(nullptr, &stub, shape));
+  CHECK(session.launch(nullptr, &stub, shape, nullptr));
   session.kernel(nullptr, five, {});  // the same kernel, by name
   int unregistered = 0;
-  CHECK_FALSE(session.launch(nullptr, &unregistered, shape));
+  CHECK_FALSE(session.launch(nullptr, &unregistered, shape, nullptr));
   const Graph graph = session.finish({}, "{}");
   const std::vector<Op> ops = ops_of(graph);
   REQUIRE(ops.size() == 4);
@@ -61,8 +61,11 @@ TEST_CASE("many launch shapes keep their own kernels") {
   }
   const auto launch_all = [&] {
     for (std::uint32_t i = 0; i < 3000; ++i) {
-      const LaunchShape shape{{i + 1, i % 7 + 1, 1}, {i % 32 + 1, 1, 1}, i % 5};
-      REQUIRE(session.launch(nullptr, &stubs[i % 3], shape));
+      KernelShape shape;
+      shape.grid = {i + 1, i % 7 + 1, 1};
+      shape.block = {i % 32 + 1, 1, 1};
+      shape.shared_bytes = i % 5;
+      REQUIRE(session.launch(nullptr, &stubs[i % 3], shape, nullptr));
     }
   };
   launch_all();

@@ -33,21 +33,19 @@ void Session::kernel(void* stream, std::string_view name, const KernelShape& sha
   if (s != nullptr && impl.active) impl.run_kernel(*s, impl.kernels[impl.add_kernel(name, shape)]);
 }
 
-bool Session::launch(void* stream, const void* function, const LaunchShape& shape) {
+bool Session::launch(void* stream, const void* function, KernelShape shape,
+                     const void* const* arguments) {
   Impl& impl = *impl_;
   if (!impl.recording()) return true;
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return true;
+  const KernelTable::Function* known = impl.kernels.function(function);
+  if (known == nullptr) return false;
+  if (arguments != nullptr && known->counts.tells()) known->counts.read(arguments, shape);
   std::uint32_t kernel = impl.kernels.find(function, shape);
   if (kernel == KernelTable::missing) {
-    KernelShape full;
-    const std::string_view name = FunctionNames::get().find(function);
-    if (name.empty()) return false;
-    full.grid = shape.grid;
-    full.block = shape.block;
-    full.shared_bytes = shape.shared_bytes;
-    kernel = impl.add_kernel(name, full);
+    kernel = impl.add_kernel(known->name, shape);
     impl.kernels.insert(function, shape, kernel);
   }
   impl.run_kernel(*s, impl.kernels[kernel]);
