@@ -29,16 +29,6 @@ Pools& pools() {
   return *all;
 }
 
-enum Attribute : int {  // cudaMemPoolAttr
-  reuse_first = 1,
-  reuse_last = 3,
-  release_threshold = 4,
-  reserved_current = 5,
-  reserved_high = 6,
-  used_current = 7,
-  used_high = 8,
-};
-
 }  // namespace
 
 PRISM_CUDART int cudaDeviceGetDefaultMemPool(void** pool, int index) noexcept {
@@ -57,11 +47,12 @@ PRISM_CUDART int cudaMemPoolSetAttribute(void* pool, int attribute, void* value)
   if (pool == nullptr || value == nullptr) return result(abi::invalid_value);
   auto* own = static_cast<Pool*>(pool);
   const std::lock_guard lock(pools().mutex);
-  if (attribute >= reuse_first && attribute <= reuse_last) return abi::success;
+  if (attribute >= abi::pool_reuse_first && attribute <= abi::pool_reuse_last) return abi::success;
   const std::uint64_t number = *static_cast<std::uint64_t*>(value);
-  if (attribute == release_threshold) {
+  if (attribute == abi::pool_release_threshold) {
     own->threshold = number;
-  } else if ((attribute == reserved_high || attribute == used_high) && number == 0) {
+  } else if ((attribute == abi::pool_reserved_high || attribute == abi::pool_used_high) &&
+             number == 0) {
     own->peak = own->used;
   } else {
     return result(abi::invalid_value);
@@ -72,21 +63,21 @@ PRISM_CUDART int cudaMemPoolGetAttribute(void* pool, int attribute, void* value)
   if (pool == nullptr || value == nullptr) return result(abi::invalid_value);
   const auto* own = static_cast<Pool*>(pool);
   const std::lock_guard lock(pools().mutex);
-  if (attribute >= reuse_first && attribute <= reuse_last) {
+  if (attribute >= abi::pool_reuse_first && attribute <= abi::pool_reuse_last) {
     *static_cast<int*>(value) = 1;
     return abi::success;
   }
   auto& number = *static_cast<std::uint64_t*>(value);
   switch (attribute) {
-    case release_threshold:
+    case abi::pool_release_threshold:
       number = own->threshold;
       return abi::success;
-    case reserved_current:
-    case used_current:
+    case abi::pool_reserved_current:
+    case abi::pool_used_current:
       number = own->used;
       return abi::success;
-    case reserved_high:
-    case used_high:
+    case abi::pool_reserved_high:
+    case abi::pool_used_high:
       number = own->peak;
       return abi::success;
     default:
