@@ -91,7 +91,7 @@ std::uint32_t Session::add_communicator(OpenCommunicator communicator) {
   Communicator added;
   added.open = std::move(communicator);
   added.open.slot = static_cast<std::uint32_t>(impl_->communicators.size());
-  if (impl_->active) {
+  if (impl_->recorder != nullptr) {
     const std::uint32_t slot =
         impl_->recorder->add_communicator(added.open.name, added.open.size, added.open.position);
     PRISM_CHECK(slot == added.open.slot);
