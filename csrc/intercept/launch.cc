@@ -98,8 +98,8 @@ void pair_messages(std::span<Call> calls, std::vector<Move>& moves) {
 void launch(std::span<Call> calls) {
   DevicePort& port = device_port();
   void* const stream = calls.front().stream;
-  std::vector<Op> parts;
-  parts.reserve(calls.size());
+  thread_local std::vector<Op> parts;  // warm after the first launches
+  parts.clear();
   for (const Call& call : calls) parts.push_back(call.op);
   port.communicate(stream, parts);
 
