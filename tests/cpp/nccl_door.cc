@@ -253,6 +253,26 @@ TEST_CASE("an uneven all-to-all keeps the own chunks by position within the rece
   CHECK(rank.read(received, 7) == std::vector<std::int64_t>{1, 1, 2, 3, 4, 5, -1});
 }
 
+TEST_CASE("receives from every other member, around the own place, are a gather") {
+  Rank rank(1, 3);
+  auto* data = rank.device<std::int32_t>({-1, -1, 7, 8, -1, -1, 9});
+  const auto receive = [&](std::int32_t* to, int peer) {
+    CHECK(ncclRecv(to, 2, int32, peer, rank.world(), nullptr) == nccl::success);
+  };
+  ncclGroupStart();
+  receive(data, 0);
+  receive(data + 4, 2);
+  CHECK(ncclGroupEnd() == nccl::success);
+  CHECK(rank.read(data, 7) == std::vector<std::int32_t>{7, 8, 7, 8, 7, 8, 9});
+
+  auto* apart = rank.device<std::int32_t>({-1, -1, 7, 8, 5, -1, -1});
+  ncclGroupStart();
+  receive(apart, 0);
+  receive(apart + 5, 2);
+  CHECK(ncclGroupEnd() == nccl::success);
+  CHECK(rank.read(apart, 7) == std::vector<std::int32_t>{0, 0, 7, 8, 5, 0, 0});
+}
+
 TEST_CASE("a pre-multiplied sum, with its scalar on the host and on the device") {
   Rank rank(0, 4);
   auto* data = rank.device<std::int32_t>({1, 2});

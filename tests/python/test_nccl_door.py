@@ -244,6 +244,9 @@ def test_rooted_collectives():
             outs = [torch.full((2,), -1.0, device="cuda") for _ in range(WORLD)] if root == RANK else None
             dist.gather(on_device([1.0, 2.0]), outs, root)
             answer[f"gather {root}"] = [out.tolist() for out in outs or []]
+            outs = [None] * WORLD if root == RANK else None
+            dist.gather_object({"rank": RANK}, outs, root)
+            answer[f"objects {root}"] = outs
             part = torch.full((1,), -1.0, device="cuda")
             parts = [on_device([float(i)]) for i in range(WORLD)] if root == RANK else None
             dist.scatter(part, parts, root)
@@ -256,7 +259,10 @@ def test_rooted_collectives():
     assert answer["reduce 2"] == [5.0, 5.0]
     assert answer["reduce 5"] == [40.0, 40.0]
     assert answer["gather 2"] == []
-    assert answer["gather 5"] == [[1.0, 2.0]] * 8
+    # Tensors of their own: torch copies the own one itself, the door never sees it.
+    assert answer["gather 5"] == [[0.0, 0.0]] * 5 + [[1.0, 2.0]] + [[0.0, 0.0]] * 2
+    assert answer["objects 2"] is None
+    assert answer["objects 5"] == [{"rank": 5}] * 8  # side by side in one buffer
     assert answer["scatter 2"] == [0.0]  # only the root knows
     assert answer["scatter 5"] == [5.0]
     reduces = [op for op in answer["ops"] if op[0] == "reduce"]
