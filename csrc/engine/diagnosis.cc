@@ -119,9 +119,10 @@ void Replayer::check_meeting(std::uint32_t c, std::uint64_t n, const Meeting& m,
 void Replayer::message_mismatch(const Message& m) const {
   const Place send = place_of(m.send.rank, m.send.block, m.send.part->op);
   const Place receive = place_of(m.receive.rank, m.receive.block, m.receive.part->op);
+  const std::uint32_t c = ranks_[m.send.rank].slots[m.send.part->slot].communicator;
   const bool bytes = m.send.part->bytes != m.receive.part->bytes;
   throw MismatchError(cat(
-      "a message on communicator '", graph_.communicator(m.channel.communicator).name,
+      "a message on communicator '", graph_.communicator(c).name,
       "' is sent and received with different ", bytes ? "sizes" : "data types", ": ",
       describe(send), ", ", describe(receive),
       "; sends and receives of a pair match in order, so one of them may be missing or misplaced",
@@ -151,10 +152,12 @@ Stuck Replayer::stuck(std::uint32_t i) const {
     const Handle& h = d.launch.handle(k);
     Stuck s{place_of(i, d.block, parts(r, *d.step)[k].op), 0, h.number, h.message, {}};
     if (h.message) {
-      const Message& m = mailbox_.at(h.id);
-      s.communicator = m.channel.communicator;
-      const std::uint32_t other = h.sends ? m.channel.destination : m.channel.source;
-      s.missing.push_back(dense(graph_.communicator(s.communicator).members[other]));
+      const Part& part = parts(r, *d.step)[k];
+      const Slot& slot = r.slots[part.slot];
+      const auto members = graph_.communicator(slot.communicator).members;
+      s.communicator = slot.communicator;
+      s.missing.push_back(
+          dense(members[(std::size_t{slot.position} + part.peer) % members.size()]));
       return s;
     }
     s.communicator = h.id;

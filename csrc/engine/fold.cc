@@ -29,6 +29,9 @@ class BlockFolder {
 
  private:
   void add(const Op& op) {
+    if (std::max(op.stream, op.event_stream) >= max_streams) {
+      fail(op, "names a stream past number 511; streams count from 0 in order of first use");
+    }
     if (op.event_stream >= out_.streams && needs_event(op)) {
       out_.streams = op.event_stream + std::uint32_t{1};
     }
@@ -51,6 +54,7 @@ class BlockFolder {
         kernel(op);
         break;
       case OpKind::event_record:
+        ++facts_.records;
         step(StepKind::record, op.stream);
         break;
       case OpKind::event_wait:
@@ -117,13 +121,13 @@ class BlockFolder {
     out_.kernels.push_back({segment_.time.host_ns, op.duration_ns});
     ++segment_.count;
     facts_.compute_streams |= bit(op.stream);
-    add_device_time(op);
+    facts_.compute_ns[static_cast<std::size_t>(op.provenance())] +=
+        static_cast<double>(op.duration_ns);
     if (op.is_blocking()) step(StepKind::sync_stream, op.stream);
   }
 
   void event(StepKind kind, const Op& op) {
     if (op.peer == 0) fail(op, "names record 0 of a stream; 1 is the newest");
-    if (op.peer > max_distance) fail(op, "looks more records back than any program keeps");
     if (out_.rings.size() <= op.event_stream) out_.rings.resize(op.event_stream + std::size_t{1});
     out_.rings[op.event_stream] = std::max(out_.rings[op.event_stream], op.peer);
     Step& s = step(kind, op.stream);
@@ -158,9 +162,11 @@ class BlockFolder {
     ++launch_.count;
     launch_blocks_ |= op.is_blocking();
     facts_.transfer_streams |= bit(op.stream);
-    add_device_time(op);
+    facts_.transfer_ns[static_cast<std::size_t>(op.provenance())] +=
+        static_cast<double>(op.duration_ns);
     if (op.continues()) return;
     launch_open_ = false;
+    share_parts();
     facts_.grouped |= launch_.count > 1;
     launch_.time.host_ns = pending_ns_;
     pending_ns_ = 0;
@@ -188,9 +194,19 @@ class BlockFolder {
     segment_open_ = false;
   }
 
-  void add_device_time(const Op& op) noexcept {
-    facts_.device_time_ns[static_cast<std::size_t>(op.provenance())] +=
-        static_cast<double>(op.duration_ns);
+  // Blocks often differ in their kernels only: equal launches share their parts, so that a replay
+  // of many blocks touches little memory.
+  void share_parts() {
+    const auto parts = std::span(out_.parts).subspan(launch_.first);
+    const std::uint64_t key = hash64(std::as_bytes(parts));
+    const auto [found, added] = launches_.try_emplace(key, launch_.first);
+    if (added) return;
+    const auto known = std::span(out_.parts).subspan(found->second);
+    if (known.size() < 2 * parts.size() || !std::equal(parts.begin(), parts.end(), known.begin())) {
+      return;
+    }
+    out_.parts.resize(launch_.first);
+    launch_.first = found->second;
   }
   static std::uint32_t index(std::size_t n) {
     if (n > std::numeric_limits<std::uint32_t>::max()) {
@@ -206,14 +222,14 @@ class BlockFolder {
                          "; the graph was built wrongly"));
   }
 
-  // Bounds the record times kept per rank and stream.
-  static constexpr std::uint32_t max_distance = 1 << 20;
+  static constexpr std::uint16_t max_streams = 512;  // bounds what replay keeps of a rank
 
   Steps& out_;
   const bool folded_;
   Contents& contents_;
   std::uint32_t block_ = 0;
   std::size_t at_ = 0;
+  std::unordered_map<std::uint64_t, std::uint32_t> launches_;  // hash of parts -> first
   BlockFacts facts_;
   std::int64_t pending_ns_ = 0;  // host time no step holds yet
   Step segment_, launch_;

@@ -13,11 +13,12 @@ namespace prism::engine {
 
 class IntervalSet {
  public:
-  // Adds [begin, end) and returns how much of it was not covered before.
-  std::int64_t add(std::int64_t begin, std::int64_t end) {
+  // Adds [begin, end) and returns how much of it was not covered before. in_order: the caller
+  // promises that no later one begins before this one.
+  std::int64_t add(std::int64_t begin, std::int64_t end, bool in_order) {
     if (begin >= end) return 0;
     if (begin > last_.end) {
-      if (last_.begin < last_.end) older_.push_back(last_);
+      if (!in_order && last_.begin < last_.end) older_.push_back(last_);
       last_ = {begin, end};
       return end - begin;
     }

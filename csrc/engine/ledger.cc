@@ -10,11 +10,12 @@ void Ledger::add(Unions& row, Kind kind, std::int64_t begin, std::int64_t end) {
     case Kind::compute:
       return add_compute(row, begin, end);
     case Kind::transfer:
-      return add_transfer(row, begin, end);
+      add_transfer(row, begin, end);
+      return add_waiting(row, begin, end);
     case Kind::waiting:
       return add_waiting(row, begin, end);
     case Kind::callback:
-      row.all += all_.add(begin, end);
+      row.all += rare_->all.add(begin, end, needs_.one_stream);
   }
 }
 
@@ -43,8 +44,12 @@ void Ledger::close_held_iteration(std::int64_t end) {
 }
 
 void Ledger::forget(std::int64_t frontier) {
-  for (IntervalSet* set : {&compute_, &transfer_, &compute_transfer_, &device_, &all_}) {
-    set->forget(frontier);
+  compute_transfer_.forget(frontier);
+  device_.forget(frontier);
+  if (rare_ != nullptr) {
+    rare_->compute.forget(frontier);
+    rare_->transfer.forget(frontier);
+    rare_->all.forget(frontier);
   }
   if (full()) limit_ *= 2;  // the host is far ahead of the device: look less often
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,24 +29,29 @@ class Ledger {
     bool compute_overlaps = false;   // more than one stream computes
     bool transfer_overlaps = false;  // more than one stream or part of a launch transfers
     bool callbacks = false;
+    bool one_stream = false;  // all intervals are on one stream: they come in order
   };
 
   // rows: one an iteration and one for what comes after the last; they outlive the ledger.
-  Ledger(Needs needs, std::span<Unions> rows) noexcept : needs_(needs), rows_(rows) {}
+  Ledger(Needs needs, std::span<Unions> rows) : rows_(rows), needs_(needs) {
+    if (needs.compute_overlaps || needs.transfer_overlaps || needs.callbacks) {
+      rare_ = std::make_unique<Rare>();
+    }
+  }
 
   void compute(std::int64_t begin, std::int64_t end) {
     if (begin < boundary_ || held_ != 0) return slow(Kind::compute, begin, end);
     add_compute(rows_[open_], begin, end);
   }
-  // A transfer from start to end whose rank arrived at `arrive`.
-  void communication(std::int64_t arrive, std::int64_t start, std::int64_t end) {
+  // A launch that was ready at `arrive` and ended at `end`; its transfers by rising start.
+  void communication(std::int64_t arrive, std::span<const Span> transfers, std::int64_t end) {
     if (arrive < boundary_ || held_ != 0) {
-      slow(Kind::transfer, start, end);
-      return slow(Kind::waiting, arrive, start);
+      for (const Span& t : transfers) slow(Kind::transfer, t.begin, t.end);
+      return slow(Kind::waiting, arrive, end);
     }
     Unions& row = rows_[open_];
-    add_transfer(row, start, end);
-    add_waiting(row, arrive, start);
+    for (const Span& t : transfers) add_transfer(row, t.begin, t.end);
+    add_waiting(row, arrive, end);
   }
   void callback(std::int64_t begin, std::int64_t end) { slow(Kind::callback, begin, end); }
 
@@ -61,10 +67,11 @@ class Ledger {
     row.device += busy;
     if (needs_.callbacks) row.all += busy;
     const std::int64_t from = begin > host ? begin : host;
-    if (needs_.compute_overlaps) compute_.add(from, end);
-    compute_transfer_.add(from, end);
-    device_.add(from, end);
-    if (needs_.callbacks) all_.add(from, end);
+    compute_transfer_.add(from, end, needs_.one_stream);
+    device_.add(from, end, needs_.one_stream);
+    if (rare_ == nullptr) return true;
+    if (needs_.compute_overlaps) rare_->compute.add(from, end, needs_.one_stream);
+    if (needs_.callbacks) rare_->all.add(from, end, needs_.one_stream);
     return true;
   }
 
@@ -80,10 +87,12 @@ class Ledger {
   void close_held_iteration(std::int64_t end);
   bool held() const noexcept { return held_ != 0; }
 
+  void prefetch() const noexcept { __builtin_prefetch(&rows_[open_]); }
   bool full() const noexcept {
-    return compute_.size() + transfer_.size() + compute_transfer_.size() + device_.size() +
-               all_.size() >
-           limit_;
+    std::size_t size = compute_transfer_.size() + device_.size();
+    if (rare_ != nullptr)
+      size += rare_->compute.size() + rare_->transfer.size() + rare_->all.size();
+    return size > limit_;
   }
   // Nothing that starts before `frontier` comes any more.
   void forget(std::int64_t frontier);
@@ -100,35 +109,43 @@ class Ledger {
 
   std::int64_t latest_end() const noexcept {
     std::int64_t t = device_.end();
-    if (needs_.callbacks && all_.end() > t) t = all_.end();
+    if (needs_.callbacks && rare_->all.end() > t) t = rare_->all.end();
     return t;
   }
   void add_compute(Unions& row, std::int64_t begin, std::int64_t end) {
-    row.compute += needs_.compute_overlaps ? compute_.add(begin, end) : end - begin;
-    row.compute_transfer += compute_transfer_.add(begin, end);
-    row.device += device_.add(begin, end);
-    if (needs_.callbacks) row.all += all_.add(begin, end);
+    row.compute +=
+        needs_.compute_overlaps ? rare_->compute.add(begin, end, needs_.one_stream) : end - begin;
+    row.compute_transfer += compute_transfer_.add(begin, end, needs_.one_stream);
+    row.device += device_.add(begin, end, needs_.one_stream);
+    if (needs_.callbacks) row.all += rare_->all.add(begin, end, needs_.one_stream);
   }
   void add_transfer(Unions& row, std::int64_t begin, std::int64_t end) {
-    row.transfer += needs_.transfer_overlaps ? transfer_.add(begin, end) : end - begin;
-    row.compute_transfer += compute_transfer_.add(begin, end);
-    add_waiting(row, begin, end);
+    row.transfer +=
+        needs_.transfer_overlaps ? rare_->transfer.add(begin, end, needs_.one_stream) : end - begin;
+    row.compute_transfer += compute_transfer_.add(begin, end, needs_.one_stream);
   }
+  // Also the transfers that end the waiting.
   void add_waiting(Unions& row, std::int64_t begin, std::int64_t end) {
-    row.device += device_.add(begin, end);
-    if (needs_.callbacks) row.all += all_.add(begin, end);
+    row.device += device_.add(begin, end, needs_.one_stream);
+    if (needs_.callbacks) row.all += rare_->all.add(begin, end, needs_.one_stream);
   }
   // Any interval: split where iterations end, kept back while one of them is not known.
   void slow(Kind kind, std::int64_t begin, std::int64_t end);
   void add(Unions& row, Kind kind, std::int64_t begin, std::int64_t end);
 
-  Needs needs_;
+  // For needs that most programs do not have.
+  struct Rare {
+    IntervalSet compute, transfer, all;
+  };
+
+  std::span<Unions> rows_;
+  std::int64_t boundary_ = 0;
   std::uint32_t held_ = 0;
   std::uint32_t open_ = 0;  // the iteration that lasts
+  IntervalSet compute_transfer_, device_;
+  std::unique_ptr<Rare> rare_;
+  Needs needs_;
   std::uint32_t limit_ = 32;
-  std::int64_t boundary_ = 0;
-  std::span<Unions> rows_;
-  IntervalSet compute_, transfer_, compute_transfer_, device_, all_;
   std::vector<Entry> waiting_entries_;
 };
 

@@ -70,7 +70,6 @@ std::uint32_t Mailbox::enrol(const Channel& channel, bool sends, const MessageSi
   Message& m = messages_[id];
   m = {};
   (sends ? m.send : m.receive) = side;
-  m.channel = channel;
   m.eager = eager;
   m.owed = 2;
   if (slot.head == no_node) {

@@ -28,7 +28,6 @@ struct MessageSide {
 
 struct Message {
   MessageSide send, receive;
-  Channel channel;
   WaitList waiters;
   std::uint32_t next = no_node;  // in its channel
   std::uint8_t owed = 0;         // sides that still look at it

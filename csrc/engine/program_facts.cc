@@ -14,6 +14,7 @@ ProgramFacts sum(const Graph& graph, const Steps& folded, std::uint32_t program)
     const BlockFacts& f = folded.facts[b];
     p.ops += f.ops;
     p.iterations += f.iterations;
+    p.records += f.records;
     p.compute_streams |= f.compute_streams;
     p.transfer_streams |= f.transfer_streams;
     p.callbacks |= f.callbacks;
@@ -23,8 +24,9 @@ ProgramFacts sum(const Graph& graph, const Steps& folded, std::uint32_t program)
       p.peak_bytes = std::max(p.peak_bytes, live + f.peak_bytes);
       live += f.live_bytes;
     }
-    for (std::size_t i = 0; i < p.device_time_ns.size(); ++i) {
-      p.device_time_ns[i] += f.device_time_ns[i];
+    for (std::size_t i = 0; i < p.compute_ns.size(); ++i) {
+      p.compute_ns[i] += f.compute_ns[i];
+      p.transfer_ns[i] += f.transfer_ns[i];
     }
     p.total_ns += f.total_ns;
   }

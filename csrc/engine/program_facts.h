@@ -13,19 +13,21 @@ namespace prism::engine {
 struct ProgramFacts {
   std::uint64_t ops = 0;
   std::uint32_t iterations = 0;
+  std::uint64_t records = 0;
   std::uint64_t compute_streams = 0;
   std::uint64_t transfer_streams = 0;
   bool callbacks = false;
   bool grouped = false;
   std::int64_t peak_bytes = 0;
-  std::array<double, 4> device_time_ns{};
+  std::array<double, 4> compute_ns{}, transfer_ns{};  // by Provenance
   double total_ns = 0, total_bytes = 0;
 
   Ledger::Needs needs() const noexcept {
     const auto several = [](std::uint64_t streams) {
       return (streams & (streams - 1)) != 0 || streams >> 63 != 0;
     };
-    return {several(compute_streams), grouped || several(transfer_streams), callbacks};
+    const bool one = !callbacks && !several(compute_streams | transfer_streams);
+    return {several(compute_streams), grouped || several(transfer_streams), callbacks, one};
   }
 };
 

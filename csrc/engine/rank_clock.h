@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace prism {
@@ -103,26 +102,6 @@ class RankClock : public ClockRules<RankClock> {
 
   std::int64_t host_ = 0;
   std::vector<std::int64_t> streams_{0};
-};
-
-// The same over rows of a table that replay keeps for all ranks.
-class RankClockView : public ClockRules<RankClockView> {
- public:
-  RankClockView() = default;
-  explicit RankClockView(std::span<std::int64_t> streams) noexcept : streams_(streams) {}
-
-  // To evaluate an op later than the host issued it: at the time it did. Returns the clock's time.
-  std::int64_t exchange_host(std::int64_t t) noexcept { return std::exchange(host_, t); }
-
- private:
-  friend ClockRules<RankClockView>;
-  std::int64_t& host_clock() noexcept { return host_; }
-  std::int64_t host_clock() const noexcept { return host_; }
-  std::span<std::int64_t> stream_clocks() noexcept { return streams_; }
-  std::span<const std::int64_t> stream_clocks() const noexcept { return streams_; }
-
-  std::int64_t host_ = 0;
-  std::span<std::int64_t> streams_;
 };
 
 }  // namespace prism

@@ -1,6 +1,7 @@
 // What replay keeps of one rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "engine/ledger.h"
-#include "engine/rank_clock.h"
+#include "engine/rank_clock_view.h"
 #include "engine/steps.h"
 
 namespace prism::engine {
@@ -32,13 +33,13 @@ struct Handle {
 struct Launch {
   const Step* step = nullptr;
   std::int64_t ready_ns = 0;
-  std::uint32_t block = 0;  // position in the program
-  std::uint32_t next = 0;   // parts before this one have met their partners
-  Handle first;
+  std::uint32_t block = 0;    // position in the program
+  std::uint32_t next = 0;     // parts before this one have met their partners
+  std::array<Handle, 2> few;  // the first parts: most launches have no more
   std::vector<Handle> more;
 
-  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(more.size()) + 1; }
-  const Handle& handle(std::uint32_t i) const noexcept { return i == 0 ? first : more[i - 1]; }
+  std::uint32_t size() const noexcept { return step->count; }
+  const Handle& handle(std::uint32_t i) const noexcept { return i < 2 ? few[i] : more[i - 2]; }
 };
 
 // Times of the last records of a stream.

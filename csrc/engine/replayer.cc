@@ -20,7 +20,7 @@ ReplayResult Replayer::run() {
       } else {
         r.waits = false;
       }
-      if (!runnable_.empty()) __builtin_prefetch(&ranks_[lists_.rank_of(runnable_.head)]);
+      prefetch();
       run_rank(i);
     }
     if (finished_ == ranks_.size()) break;
@@ -32,6 +32,38 @@ ReplayResult Replayer::run() {
     if (!moved && runnable_.empty()) deadlock();
   }
   return result();
+}
+
+// The order of the runnable is known: fetch what the next ones will touch, in three rounds, as
+// each names the addresses of the one after it.
+void Replayer::prefetch() const noexcept {
+  constexpr std::size_t line = 64;
+  const auto fetch = [](const void* at, std::size_t size) {
+    for (std::size_t k = 0; k < size; k += line)
+      __builtin_prefetch(static_cast<const char*>(at) + k);
+  };
+  std::uint32_t node = runnable_.head;
+  for (int distance = 1; node != no_node && distance <= 4; ++distance, node = lists_.after(node)) {
+    const RankState& r = ranks_[lists_.rank_of(node)];
+    if (distance == 4) {
+      fetch(&r, sizeof(RankState));
+    } else if (distance == 2) {
+      fetch(r.step, sizeof(Step) * 2);
+      fetch(r.launches, sizeof(Launch));
+      fetch(r.slots, 1);
+      fetch(r.clock.data(), 1);
+      fetch(&r.blocks[r.position + 1], 1);
+      r.ledger.prefetch();
+    } else if (distance == 1) {
+      if (r.pending != 0) {
+        const Launch& launch = r.launches[r.stuck_on];
+        for (const Handle& handle : launch.few) {
+          if (handle.message) fetch(&mailbox_.at(handle.id), sizeof(Message));
+        }
+      }
+      if (r.position + 1 < r.num_blocks) fetch(r.table->of(r.blocks[r.position + 1]).data(), 1);
+    }
+  }
 }
 
 bool Replayer::next_block(RankState& r) noexcept {
@@ -46,18 +78,18 @@ bool Replayer::next_block(RankState& r) noexcept {
 void Replayer::run_rank(std::uint32_t i) {
   RankState& r = ranks_[i];
   if (r.finished) return;
-  if (r.ahead != nullptr && !look_again(i, r)) return;
+  if (r.ahead != nullptr && !look_again(r)) return;
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
       const std::int64_t host = r.clock.host();
-      if (!run_step(i, r, *r.step)) return;
+      if (!run_step(r, *r.step)) return;
       if (r.shown) show_host(r, *r.step, host);
     }
     if (r.ledger.full()) trim(r);
     if (next_block(r)) continue;
     std::uint16_t stuck = no_stream;
     if (!resolve_all(r, stuck)) {
-      block(i, r, stuck);
+      block(r, stuck);
       return;
     }
     if (whole_is_one_) close_iteration(r, r.clock.latest());
@@ -67,11 +99,11 @@ void Replayer::run_rank(std::uint32_t i) {
   }
 }
 
-bool Replayer::run_step(std::uint32_t i, RankState& r, const Step& step) {
+bool Replayer::run_step(RankState& r, const Step& step) {
   switch (step.kind) {
     case StepKind::segment:
       if (r.pending != 0) {
-        if (!resolve(r, step.stream)) return block(i, r, step.stream);
+        if (!resolve(r, step.stream)) return block(r, step.stream);
         segment(r, step, r.pending == 0);
       } else {
         segment(r, step, true);
@@ -97,10 +129,10 @@ bool Replayer::run_step(std::uint32_t i, RankState& r, const Step& step) {
       EventRing& ring = r.rings[step.event_stream];
       if (r.pending != 0) {
         if (step.kind == StepKind::wait && !resolve(r, step.stream)) {
-          return block(i, r, step.stream);
+          return block(r, step.stream);
         }
         if (step.count <= ring.open && !resolve(r, step.event_stream)) {
-          return block(i, r, step.event_stream);
+          return block(r, step.event_stream);
         }
       }
       r.clock.spend(step.time.host_ns);
@@ -114,14 +146,14 @@ bool Replayer::run_step(std::uint32_t i, RankState& r, const Step& step) {
       return true;
     }
     case StepKind::sync_stream:
-      if (r.pending != 0 && !resolve(r, step.stream)) return block(i, r, step.stream);
+      if (r.pending != 0 && !resolve(r, step.stream)) return block(r, step.stream);
       r.clock.spend(step.time.host_ns);
       r.clock.sync_stream(step.stream);
       return true;
     case StepKind::sync_device:
     case StepKind::iteration: {
       std::uint16_t stuck = no_stream;
-      if (!resolve_all(r, stuck)) return block(i, r, stuck);
+      if (!resolve_all(r, stuck)) return block(r, stuck);
       r.clock.spend(step.time.host_ns);
       if (step.kind == StepKind::sync_device) {
         r.clock.sync_device();
@@ -131,11 +163,11 @@ bool Replayer::run_step(std::uint32_t i, RankState& r, const Step& step) {
       return true;
     }
     case StepKind::callback:
-      if (r.pending != 0 && !resolve(r, step.stream)) return block(i, r, step.stream);
+      if (r.pending != 0 && !resolve(r, step.stream)) return block(r, step.stream);
       callback(r, step);
       return true;
     case StepKind::launch:
-      return launch(i, r, step);
+      return launch(r, step);
   }
   return true;
 }
@@ -192,193 +224,6 @@ void Replayer::callback(RankState& r, const Step& step) {
 }
 
 void Replayer::close_iteration(RankState& r, std::int64_t end) { r.ledger.close_iteration(end); }
-
-bool Replayer::launch(std::uint32_t i, RankState& r, const Step& step) {
-  if (r.pending != 0) {
-    for (const Part& part : parts(r, step)) {
-      if (!resolve(r, part.stream)) return block(i, r, part.stream);
-    }
-  }
-  r.clock.spend(step.time.host_ns);
-  Launch& l = r.launches[step.stream];
-  enrol(i, r, step, l);
-  arrive(i, r, l);
-  if (met(l)) {
-    settle(r, l);
-    return true;
-  }
-  for (const Part& part : parts(r, step)) {
-    r.homes[part.stream] = step.stream;
-    r.clock.finish(part.stream, l.ready_ns);  // not earlier than that
-  }
-  ++r.pending;
-  return true;
-}
-
-// Gives the parts of a launch their place in the order of their communicators and channels, which
-// is that of issue.
-void Replayer::enrol(std::uint32_t i, RankState& r, const Step& step, Launch& l) {
-  const std::span<const Part> all = parts(r, step);
-  l.step = &step;
-  l.block = r.position;
-  l.next = 0;
-  l.more.clear();
-  l.first = enrol(i, r, all[0]);
-  for (const Part& part : all.subspan(1)) l.more.push_back(enrol(i, r, part));
-}
-
-Handle Replayer::enrol(std::uint32_t i, RankState& r, const Part& part) {
-  Slot& slot = r.slots[part.slot];
-  const std::uint32_t c = slot.communicator;
-  if (!is_point_to_point(part.kind)) return {slot.next++, c, false, false};
-  const bool sends = part.kind == OpKind::send;
-  const std::uint32_t size = meetings_[c].size();
-  const auto peer = static_cast<std::uint32_t>((std::uint64_t{slot.position} + part.peer) % size);
-  const Channel channel{c, sends ? slot.position : peer, sends ? peer : slot.position, part.tag};
-  const MessageSide side{MessageSide::not_ready, &part, i, r.position};
-  const std::uint32_t id = mailbox_.enrol(channel, sends, side, durations_.eager(part));
-  const Message& m = mailbox_.at(id);
-  if (m.matched() && m.send.part->content != m.receive.part->content) message_mismatch(m);
-  return {0, id, true, sends};
-}
-
-// The parts of a launch become ready together, when the host and all of its streams are.
-void Replayer::arrive(std::uint32_t i, RankState& r, Launch& l) {
-  const std::span<const Part> all = parts(r, *l.step);
-  std::int64_t ready = r.clock.ready(l.step->stream);
-  for (const Part& part : all.subspan(1)) ready = std::max(ready, r.clock.ready(part.stream));
-  l.ready_ns = ready;
-  for (std::uint32_t k = 0; k < l.size(); ++k) arrive(i, r, all[k], l.handle(k), l);
-}
-
-void Replayer::arrive(std::uint32_t i, RankState& r, const Part& part, const Handle& handle,
-                      const Launch& l) {
-  if (handle.message) {
-    Message& m = mailbox_.at(handle.id);
-    (handle.sends ? m.send : m.receive).ready_ns = l.ready_ns;
-    // Of an eager message the receive waits for the send, never the other way.
-    if (m.both_ready()) lists_.splice(m.waiters, runnable_);
-    return;
-  }
-  Meetings& meetings = meetings_[handle.id];
-  Meeting& m = meetings.open(handle.number);
-  const std::int64_t duration = durations_.of(part, handle.id, r.slots[part.slot].position);
-  if (m.arrived++ == 0) {
-    m.part = &part;
-    m.first_rank = i;
-    m.first_block = l.block;
-    m.ready_ns = l.ready_ns;
-    m.duration_ns = duration;
-  } else {
-    if (m.part->content != part.content) {
-      check_meeting(handle.id, handle.number, m, i, part, l.block);
-    }
-    m.ready_ns = std::max(m.ready_ns, l.ready_ns);
-    if (m.duration_ns != duration) {
-      m.durations_differ = true;
-      m.duration_ns = std::max(m.duration_ns, duration);
-    }
-  }
-  if (m.arrived == meetings.size()) {
-    differing_durations_ += m.durations_differ ? 1 : 0;
-    lists_.splice(m.waiters, runnable_);
-  }
-}
-
-bool Replayer::met(Launch& l) const noexcept {
-  for (; l.next < l.size(); ++l.next) {
-    const Handle& h = l.handle(l.next);
-    if (h.message) {
-      const Message& m = mailbox_.at(h.id);
-      if (!m.both_ready() && !(h.sends && m.eager)) return false;
-    } else if (!meetings_[h.id].complete(h.number)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// All parts have met their partners: the launch ends when its last part does.
-void Replayer::settle(RankState& r, Launch& l) {
-  const std::span<const Part> all = parts(r, *l.step);
-  std::int64_t launch_end = l.ready_ns;
-  for (std::uint32_t k = 0; k < l.size(); ++k) {
-    const Handle& h = l.handle(k);
-    std::int64_t start = 0, duration = 0;
-    if (!h.message) {
-      const Meeting& m = meetings_[h.id].at(h.number);
-      start = m.ready_ns;
-      duration = m.duration_ns;
-      meetings_[h.id].leave(h.number);
-    } else {
-      const Message& m = mailbox_.at(h.id);
-      const std::uint32_t position = r.slots[all[k].slot].position;
-      const std::uint32_t c = m.channel.communicator;
-      duration = durations_.of(all[k], c, position);
-      if (h.sends && m.eager) {
-        start = m.send.ready_ns;
-      } else {
-        start = std::max(m.send.ready_ns, m.receive.ready_ns);
-        if (!m.eager) {
-          const Part& other = h.sends ? *m.receive.part : *m.send.part;
-          const std::int64_t theirs =
-              durations_.of(other, c, h.sends ? m.channel.destination : m.channel.source);
-          if (theirs != duration && h.sends) ++differing_durations_;
-          duration = std::max(duration, theirs);
-        }
-      }
-      mailbox_.leave(h.id);
-    }
-    const std::int64_t end = start + duration;
-    r.ledger.communication(l.ready_ns, start, end);
-    if (r.shown) show(r, all[k].stream, l.block, all[k].op, l.ready_ns, {start, end});
-    launch_end = std::max(launch_end, end);
-  }
-  for (const Part& part : all) r.clock.finish(part.stream, launch_end);
-}
-
-// False while the stream waits for a launch whose partners have not all come.
-bool Replayer::resolve(RankState& r, std::uint16_t stream) {
-  const std::uint16_t home = r.homes[stream];
-  if (home == no_stream) return true;
-  Launch& l = r.launches[home];
-  if (!met(l)) return false;
-  settle(r, l);
-  for (const Part& part : parts(r, *l.step)) {
-    if (r.homes[part.stream] == no_stream) continue;
-    r.homes[part.stream] = no_stream;
-    EventRing& ring = r.rings[part.stream];
-    const std::int64_t time = r.clock.record(part.stream);
-    for (; ring.open != 0; --ring.open) {
-      if (ring.open <= ring.mask + 1) ring.at(ring.count - ring.open) = time;
-    }
-  }
-  --r.pending;
-  return true;
-}
-
-bool Replayer::resolve_all(RankState& r, std::uint16_t& stuck) {
-  if (r.pending == 0) return true;
-  for (std::uint16_t s = 0; s < num_streams_; ++s) {
-    if (!resolve(r, s)) {
-      stuck = s;
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Replayer::block(std::uint32_t i, RankState& r, std::uint16_t stream) {
-  const Launch& l = r.launches[r.homes[stream]];
-  r.stuck_on = r.homes[stream];
-  r.waits = true;
-  lists_.append(waiters(l.handle(l.next)), i);
-  return false;
-}
-
-WaitList& Replayer::waiters(const Handle& h) noexcept {
-  return h.message ? mailbox_.at(h.id).waiters : meetings_[h.id].at(h.number).waiters;
-}
 
 // Forgets intervals before which nothing can be added any more.
 void Replayer::trim(RankState& r) {

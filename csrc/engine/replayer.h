@@ -1,5 +1,7 @@
 // The event engine: runs each rank until it must wait for another, wakes it when that one arrives.
-// Max-plus results do not depend on the order, so there is no queue by time.
+// Max-plus results do not depend on the order, so there is no queue by time: the ranks woken last
+// run first, because what they touch is still in the cache (ranks of one small communicator go
+// many steps together before the others come).
 #pragma once
 
 #include <cstdint>
@@ -36,38 +38,40 @@ class Replayer {
   // replayer.cc
   bool next_block(RankState& r) noexcept;
   void run_rank(std::uint32_t i);
-  bool run_step(std::uint32_t i, RankState& r, const Step& step);  // false: blocked
+  bool run_step(RankState& r, const Step& step);  // false: blocked
   void segment(RankState& r, const Step& step, bool in_order);
   void scaled_kernel(RankState& r, const Step& step);
   void callback(RankState& r, const Step& step);
   void close_iteration(RankState& r, std::int64_t end);
-  bool launch(std::uint32_t i, RankState& r, const Step& step);
-  void enrol(std::uint32_t i, RankState& r, const Step& step, Launch& launch);
-  Handle enrol(std::uint32_t i, RankState& r, const Part& part);
-  void arrive(std::uint32_t i, RankState& r, Launch& launch);
-  void arrive(std::uint32_t i, RankState& r, const Part& part, const Handle& handle,
-              const Launch& launch);
-  bool met(Launch& launch) const noexcept;
-  void settle(RankState& r, Launch& launch);
-  bool resolve(RankState& r, std::uint16_t stream);
-  bool resolve_all(RankState& r, std::uint16_t& stuck);
-  bool block(std::uint32_t i, RankState& r, std::uint16_t stream);
-  WaitList& waiters(const Handle& handle) noexcept;
+  void prefetch() const noexcept;
   void trim(RankState& r);
   void show_host(const RankState& r, const Step& step, std::int64_t before);
   void show(const RankState& r, std::uint16_t stream, std::uint32_t block, std::uint32_t op,
             std::int64_t arrive, Span span);
+
+  // launch.cc
+  bool launch(RankState& r, const Step& step);
+  void enrol(RankState& r, const Step& step, Launch& launch);
+  Handle enrol(RankState& r, const Part& part);
+  void arrive(RankState& r, Launch& launch);
+  void arrive(RankState& r, const Part& part, const Handle& handle, const Launch& launch);
+  bool met(Launch& launch) const noexcept;
+  void count_costed(std::int64_t duration);
+  void settle(RankState& r, Launch& launch);
+  bool resolve(RankState& r, std::uint16_t stream);
+  bool resolve_all(RankState& r, std::uint16_t& stuck);
+  bool block(RankState& r, std::uint16_t stream);
+  WaitList& waiters(const Handle& handle) noexcept;
   std::span<const Part> parts(const RankState& r, const Step& step) const noexcept {
     return {r.table->parts.data() + step.first, step.count};
   }
-  std::uint16_t streams() const noexcept { return static_cast<std::uint16_t>(num_streams_); }
 
   // run_ahead.cc
   bool run_ahead(std::uint32_t i);  // true: it arrived somewhere or finished
   void enter_ahead(RankState& r);
-  bool look_again(std::uint32_t i, RankState& r);
-  void try_deferred(std::uint32_t i, RankState& r, Deferred& d, std::span<std::uint8_t> blocked);
-  bool issue(std::uint32_t i, RankState& r, const Step& step);
+  bool look_again(RankState& r);
+  void try_deferred(RankState& r, Deferred& d, std::span<std::uint8_t> blocked);
+  bool issue(RankState& r, const Step& step);
   void record_known(RankState& r, const Deferred& d, std::int64_t time);
 
   // diagnosis.cc
@@ -112,11 +116,13 @@ class Replayer {
   WaitLists lists_;
   WaitList runnable_;
   std::uint64_t finished_ = 0;
-  std::uint64_t arrivals_ = 0;  // of hosts that ran ahead
+  std::uint64_t arrivals_ = 0;      // of hosts that ran ahead
+  double costed_transfers_ns_ = 0;  // with a cluster: over all ranks
   std::uint64_t differing_durations_ = 0;
   std::vector<Interval> timeline_;
   std::vector<std::string> warnings_;
   std::vector<std::uint8_t> scratch_;
+  std::vector<Span> transfers_;
 };
 
 }  // namespace prism::engine

@@ -27,9 +27,11 @@ ReplayResult Replayer::result() {
     out.peak_allocated_bytes.push_back(program.peak_bytes);
     out.events += program.ops;
     for (std::size_t p = 0; p < out.device_time_ns.size(); ++p) {
-      out.device_time_ns[p] += program.device_time_ns[p];
+      out.device_time_ns[p] += program.compute_ns[p];
+      if (options_.cluster == nullptr) out.device_time_ns[p] += program.transfer_ns[p];
     }
   }
+  out.device_time_ns[static_cast<std::size_t>(Provenance::model)] += costed_transfers_ns_;
   // From the last ends to how long each took.
   for (std::uint32_t k = num_iterations_; k-- > 1;) {
     out.iteration_time_ns[k] -= out.iteration_time_ns[k - 1];

@@ -38,11 +38,11 @@ void Replayer::enter_ahead(RankState& r) {
 }
 
 // Evaluates what has become known. True: nothing is left, the rank is back on the common path.
-bool Replayer::look_again(std::uint32_t i, RankState& r) {
+bool Replayer::look_again(RankState& r) {
   RunAhead& ahead = *r.ahead;
   scratch_.assign(num_streams_, 0);  // streams whose earlier ops are not done
   for (Deferred& d : ahead.ops) {
-    if (!d.done) try_deferred(i, r, d, scratch_);
+    if (!d.done) try_deferred(r, d, scratch_);
   }
   while (!ahead.ops.empty() && ahead.ops.front().done) ahead.ops.pop_front();
   if (!ahead.ops.empty()) return false;
@@ -62,8 +62,7 @@ std::uint16_t stream_of(const Deferred& d) noexcept {
 }  // namespace
 
 // Evaluates one op if its inputs are known, else marks its streams as blocked.
-void Replayer::try_deferred(std::uint32_t i, RankState& r, Deferred& d,
-                            std::span<std::uint8_t> blocked) {
+void Replayer::try_deferred(RankState& r, Deferred& d, std::span<std::uint8_t> blocked) {
   RunAhead& ahead = *r.ahead;
   const StepKind kind = kind_of(d);
   const std::uint16_t s = stream_of(d);
@@ -86,7 +85,7 @@ void Replayer::try_deferred(std::uint32_t i, RankState& r, Deferred& d,
       if (!d.arrived) {
         const std::int64_t host = r.clock.exchange_host(d.host_ns);
         r.clock.spend(d.step->time.host_ns);
-        arrive(i, r, d.launch);
+        arrive(r, d.launch);
         r.clock.exchange_host(host);
         d.arrived = true;
         ++arrivals_;
@@ -100,7 +99,7 @@ void Replayer::try_deferred(std::uint32_t i, RankState& r, Deferred& d,
       }
       if (d.launch.next != before) d.registered = false;
       if (!d.registered) {
-        lists_.append(waiters(d.launch.handle(d.launch.next)), lists_.take_extra(i));
+        lists_.append(waiters(d.launch.handle(d.launch.next)), lists_.take_extra(r.index));
         d.registered = true;
       }
     }
@@ -153,7 +152,7 @@ bool Replayer::run_ahead(std::uint32_t i) {
   RankState& r = ranks_[i];
   if (r.ahead == nullptr) enter_ahead(r);
   const std::uint64_t before = arrivals_;
-  if (look_again(i, r)) {
+  if (look_again(r)) {
     if (!r.waits) lists_.append(runnable_, i);
     r.waits = true;
     return true;
@@ -164,7 +163,7 @@ bool Replayer::run_ahead(std::uint32_t i) {
       continue;
     }
     const std::int64_t host = r.clock.host();
-    if (!issue(i, r, *r.step)) break;
+    if (!issue(r, *r.step)) break;
     if (r.shown) show_host(r, *r.step, host);
     ++r.step;
     PRISM_CHECK(!r.ahead->ops.empty());  // only look_again finishes what waits
@@ -173,7 +172,7 @@ bool Replayer::run_ahead(std::uint32_t i) {
 }
 
 // One op of a host that is ahead. False: the host itself must wait.
-bool Replayer::issue(std::uint32_t i, RankState& r, const Step& step) {
+bool Replayer::issue(RankState& r, const Step& step) {
   RunAhead& ahead = *r.ahead;
   const auto known = [&](std::uint16_t s) { return ahead.open[s] == 0; };
   Deferred d;
@@ -249,7 +248,7 @@ bool Replayer::issue(std::uint32_t i, RankState& r, const Step& step) {
       break;
   }
   if (step.kind == StepKind::launch) {
-    enrol(i, r, step, d.launch);
+    enrol(r, step, d.launch);
     for (const Part& part : parts(r, step)) ++ahead.open[part.stream];
   } else {
     ++ahead.open[step.stream];
@@ -271,7 +270,7 @@ bool Replayer::issue(std::uint32_t i, RankState& r, const Step& step) {
   } else {
     own(step.stream, 1);
   }
-  try_deferred(i, r, last, scratch_);
+  try_deferred(r, last, scratch_);
   while (!ahead.ops.empty() && ahead.ops.front().done) ahead.ops.pop_front();
   return true;
 }

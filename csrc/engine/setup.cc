@@ -89,18 +89,24 @@ void Replayer::lay_out() {
   homes_.assign(cells, no_stream);
   launches_.resize(cells);
   rings_.resize(cells);
+  // No program looks further back than it records.
+  std::uint64_t records = 0;
+  for (const ProgramFacts& program : programs_) records = std::max(records, program.records);
+  std::vector<std::size_t> sizes;
   std::size_t ring_cells = 0;
-  for (const std::uint32_t records : folded_.rings) {
-    if (records != 0) ring_cells += std::bit_ceil(records);
+  for (const std::uint32_t back : folded_.rings) {
+    const std::uint64_t kept = std::min<std::uint64_t>(back, records);
+    sizes.push_back(kept == 0 ? 0 : std::bit_ceil(kept));
+    ring_cells += sizes.back();
   }
   ring_times_.assign(ring_cells * ranks, 0);
   std::int64_t* times = ring_times_.data();
   for (std::size_t cell = 0; cell < cells; ++cell) {
-    const std::uint32_t records = folded_.rings[cell % num_streams_];
-    if (records == 0) continue;
+    const std::size_t size = sizes[cell % num_streams_];
+    if (size == 0) continue;
     rings_[cell].times = times;
-    rings_[cell].mask = std::bit_ceil(records) - 1;
-    times += std::bit_ceil(records);
+    rings_[cell].mask = static_cast<std::uint32_t>(size - 1);
+    times += size;
   }
 
   meetings_.resize(graph_.num_communicators());

@@ -47,15 +47,20 @@ struct Part {
   OpKind kind = OpKind::all_reduce;
   DataType dtype = DataType::none;
   std::uint8_t detail = 0;
+  std::uint8_t reserved_byte = 0;
   std::uint16_t stream = 0;
+  std::uint16_t reserved_half = 0;
   std::uint32_t slot = 0;
   std::uint32_t peer = 0;
   std::uint32_t tag = 0;
   std::uint32_t content = 0;  // equal for parts that may meet
   std::uint32_t op = 0;       // within the block
+  std::uint32_t reserved = 0;
   std::int64_t bytes = 0;
   std::int64_t duration_ns = 0;
+  friend bool operator==(const Part&, const Part&) = default;
 };
+static_assert(std::has_unique_object_representations_v<Part>);
 
 constexpr bool reduces(OpKind kind) noexcept {
   return kind == OpKind::all_reduce || kind == OpKind::reduce_scatter || kind == OpKind::reduce;
@@ -73,14 +78,16 @@ inline constexpr double too_much = 4.0e18;
 struct BlockFacts {
   std::uint32_t ops = 0;
   std::uint32_t iterations = 0;       // marks of that kind
+  std::uint32_t records = 0;          // of events
   std::uint64_t compute_streams = 0;  // bit by stream; bit 63 stands for all from 63 on
   std::uint64_t transfer_streams = 0;
   bool callbacks = false;
-  bool grouped = false;                    // a launch of more than one part
-  std::int64_t live_bytes = 0;             // allocated minus freed
-  std::int64_t peak_bytes = 0;             // largest of it on the way, at least 0
-  std::array<double, 4> device_time_ns{};  // by Provenance
-  double total_ns = 0, total_bytes = 0;    // to rule out overflow
+  bool grouped = false;                  // a launch of more than one part
+  std::int64_t live_bytes = 0;           // allocated minus freed
+  std::int64_t peak_bytes = 0;           // largest of it on the way, at least 0
+  std::array<double, 4> compute_ns{};    // kernels, copies and sets, by Provenance
+  std::array<double, 4> transfer_ns{};   // communication as recorded
+  double total_ns = 0, total_bytes = 0;  // to rule out overflow
 };
 
 // Durations of kernels and copies, recorded or costed anew.

@@ -1,4 +1,4 @@
-// Lists of ranks that wait, and the queue of those that can go on. Every rank has one node of its
+// Lists of ranks that wait, and the list of those that can go on. Every rank has one node of its
 // own; a rank that waits for several things at once takes further ones.
 #pragma once
 
@@ -25,11 +25,12 @@ class WaitLists {
     (list.empty() ? list.head : next_[list.tail]) = node;
     list.tail = node;
   }
-  // Moves all of `from` to the end of `to`, in order.
+  // Moves all of `from` before `to`, in order.
   void splice(WaitList& from, WaitList& to) noexcept {
     if (from.empty()) return;
-    (to.empty() ? to.head : next_[to.tail]) = from.head;
-    to.tail = from.tail;
+    next_[from.tail] = to.head;
+    to.head = from.head;
+    if (to.tail == no_node) to.tail = from.tail;
     from = {};
   }
   std::uint32_t pop(WaitList& list) noexcept {
@@ -39,6 +40,7 @@ class WaitLists {
     return node;
   }
 
+  std::uint32_t after(std::uint32_t node) const noexcept { return next_[node]; }
   bool is_extra(std::uint32_t node) const noexcept { return node >= ranks_; }
   std::uint32_t rank_of(std::uint32_t node) const noexcept {
     return is_extra(node) ? owners_[node - ranks_] : node;

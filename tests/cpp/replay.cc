@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -195,4 +196,84 @@ TEST_CASE("live bytes and their peak") {
   CHECK(curve.live_bytes == std::vector<std::int64_t>{100, 150, 50, 120});
   CHECK(curve.peak_bytes == 150);
   CHECK(replay(graph, {}).peak_allocated_bytes == std::vector<std::int64_t>{150});
+}
+
+namespace {
+
+// Legal by construction: all ranks take their ops from one order of what happens.
+Graph random_job(std::uint32_t ranks, std::uint32_t actions, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  const auto stream = [&] { return static_cast<std::uint16_t>(pick(3)); };
+  std::vector<std::vector<Op>> ops(ranks);
+  for (std::uint32_t k = 0; k < actions; ++k) {
+    const std::uint32_t a = pick(ranks), b = (a + 1 + pick(ranks - 1)) % ranks;
+    switch (pick(8)) {
+      case 0:
+        for (auto& mine : ops) {
+          mine.push_back(collective(OpKind::all_reduce, 0, 64, pick(40), stream()));
+          if (pick(4) == 0) mine.back().flags |= Op::blocking;
+        }
+        break;
+      case 1:
+        ops[a].push_back(message(OpKind::send, 0, (b + ranks - a) % ranks, 64, pick(20), stream()));
+        ops[b].push_back(message(OpKind::recv, 0, (a + ranks - b) % ranks, 64, pick(20), stream()));
+        break;
+      case 2:
+        ops[a].push_back(plain(OpKind::event_record, stream()));
+        break;
+      case 3:
+        ops[a].push_back(event(pick(3) == 0 ? OpKind::event_sync : OpKind::event_wait, stream(),
+                               stream(), 1 + pick(3)));
+        break;
+      case 4:
+        ops[a].push_back(
+            plain(pick(2) == 0 ? OpKind::stream_sync : OpKind::host_callback, stream()));
+        ops[a].back().duration_ns = pick(10);
+        break;
+      case 5:
+        if (pick(4) == 0) {
+          for (auto& mine : ops) mine.push_back(plain(OpKind::mark));
+        }
+        break;
+      default:
+        ops[a].push_back(kernel(pick(50), pick(30), stream()));
+    }
+  }
+  return world(ops);
+}
+
+bool equal(const ReplayResult& a, const ReplayResult& b) {
+  return a.iteration_time_ns == b.iteration_time_ns && a.splits == b.splits &&
+         a.iteration_end_ns == b.iteration_end_ns && a.events == b.events &&
+         a.device_time_ns == b.device_time_ns && a.warnings == b.warnings;
+}
+
+}  // namespace
+
+TEST_CASE("threads, unfolding and a factor of one change nothing; the parts add up") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    const std::uint32_t ranks = seed % 20 == 0 ? 200 : 2 + seed % 5;
+    const Graph graph = random_job(ranks, ranks == 200 ? 2000 : 120, seed);
+    const ReplayResult result = replay(graph, {});
+    for (std::size_t r = 0; r < result.ranks.size(); ++r) {
+      std::int64_t begin = 0;
+      for (std::uint32_t k = 0; k < result.iterations; ++k) {
+        const TimeSplit& t = result.splits[r * result.iterations + k];
+        const std::int64_t end = result.iteration_end_ns[r * result.iterations + k];
+        CHECK(t.compute_ns + t.exposed_communication_ns + t.waiting_ns + t.host_ns + t.idle_ns ==
+              end - begin);
+        begin = end;
+      }
+    }
+    ReplayOptions options;
+    options.threads = 2;
+    options.slow_ranks = {{0, 1.0, 0, INT64_MAX}};
+    options.timeline_ranks = {1};
+    const ReplayResult other = replay(graph, options);
+    CHECK(equal(result, other));
+    options.threads = 1;
+    CHECK(replay(graph, options).timeline == other.timeline);
+  }
 }

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from replay_oracle import Oracle, StuckError
 from replay_programs import Programs, programs
 
-from prismcore.errors import DeadlockError, MismatchError
-from prismcore.graph import GraphBuilder
-from prismcore.replay import ReplayResult, SlowRank, replay
+import prismcore
+from prismcore import comm
+from prismcore.cost import KernelShape, kernel_cost
+from prismcore.errors import DeadlockError, GraphError, MismatchError
+from prismcore.graph import DataType, Gemm, Graph, GraphBuilder, Provenance
+from prismcore.profiles.cluster import load_cluster
+from prismcore.profiles.device import load_device
+from prismcore.replay import ReplayResult, SlowRank, memory_curve, replay
 
 
 def same(a: ReplayResult, b: ReplayResult) -> bool:
@@ -32,6 +37,12 @@ def check_against_oracle(p: Programs, eager_bytes: int) -> None:
     parts = result.splits.sum(axis=2) - result.splits[:, :, 1]
     assert (parts == np.diff(result.iteration_end_ns, axis=1, prepend=0)).all()
     assert result.events == sum(len(ops) for ops in p.ops)
+    shown = replay(graph, eager_bytes=eager_bytes, timeline_ranks=[0]).timeline
+    assert shown is not None
+    device = shown.stream != 65535
+    spans = zip(shown.start_ns[device].tolist(), shown.end_ns[device].tolist(), strict=True)
+    expected = [(a, b) for kind, a, b in oracle.ranks[0].intervals if kind != "waiting"]
+    assert sorted(spans) == sorted(expected)
 
 
 @given(programs(), st.sampled_from([0, 8, 64]))
@@ -124,3 +135,218 @@ def test_uniform_pipeline_takes_m_plus_p_minus_1_slots(stages: int, micro_batche
     assert result.iteration_time_ns.tolist() == [expected]
     busy = micro_batches * (forward + backward)
     assert result.splits[:, 0, 0].tolist() == [busy] * stages
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 33])
+def test_ring_all_reduce_of_messages(ranks: int) -> None:
+    step = 12_345
+    builder = GraphBuilder(ranks)
+    ring = builder.communicator("ring", range(ranks))
+    for r in range(ranks):
+        rank = builder.rank(r)
+        for _ in range(2 * (ranks - 1)):
+            with rank.group():
+                rank.send(ring, to=(r + 1) % ranks, bytes=4096, duration_ns=step)
+                rank.recv(ring, source=(r - 1) % ranks, bytes=4096, duration_ns=step)
+    result = replay(builder.finish())
+    assert result.iteration_end_ns[:, 0].tolist() == [2 * (ranks - 1) * step] * ranks
+    assert result.split.exposed_communication_ns == 2 * (ranks - 1) * step
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_tree_all_reduce_of_messages(depth: int) -> None:
+    ranks, step = 2 ** (depth + 1) - 1, 777
+    builder = GraphBuilder(ranks)
+    tree = builder.communicator("tree", range(ranks))
+    for r in range(ranks):
+        rank = builder.rank(r)
+        children = [c for c in (2 * r + 1, 2 * r + 2) if c < ranks]
+        with rank.group():
+            for c in children:
+                rank.recv(tree, source=c, bytes=64, duration_ns=step)
+        if r:
+            rank.send(tree, to=(r - 1) // 2, bytes=64, duration_ns=step)
+            rank.recv(tree, source=(r - 1) // 2, bytes=64, duration_ns=step)
+        with rank.group():
+            for c in children:
+                rank.send(tree, to=c, bytes=64, duration_ns=step)
+    assert replay(builder.finish()).iteration_time_ns.tolist() == [2 * depth * step]
+
+
+def test_a_receive_posted_too_early_shows_as_its_waiting() -> None:
+    """The bubble of a hoisted receive is waiting, not compute or host time."""
+    builder = GraphBuilder(2)
+    world = builder.communicator("pp", range(2))
+    early, late = builder.rank(0), builder.rank(1)
+    early.recv(world, source=1, bytes=64, duration_ns=10)
+    early.kernel("own", duration_ns=500)
+    late.kernel("slow", duration_ns=900)
+    late.send(world, to=0, bytes=64, duration_ns=10)
+    split = replay(builder.finish()).rank_split(0)
+    assert (split.waiting_ns, split.exposed_communication_ns, split.compute_ns) == (900, 10, 500)
+
+
+def test_iterations_and_warm_up() -> None:
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        for i, duration in enumerate((1000, 100, 300)):
+            rank.kernel("k", duration_ns=duration + r)
+            rank.all_reduce(world, bytes=8, duration_ns=7)
+            rank.mark_iteration(f"{i}")
+    result = replay(builder.finish({"warmup_iterations": 1}))
+    assert result.iteration_time_ns.tolist() == [1008, 108, 308]
+    assert result.median_iteration_time_ns == 208
+    assert result.split.compute_ns == 200.5
+    json = result.to_json([1])
+    assert json["median_iteration_time_ns"] == 208
+    assert json["ranks"]["1"]["compute_ns"] == 201
+    assert json["ranks"]["1"]["iteration_time_ns"] == [1008, 108, 308]
+    assert json["events"] == 18
+    assert set(json) == {
+        "iteration_time_ns",
+        "median_iteration_time_ns",
+        "compute_ns",
+        "communication_ns",
+        "exposed_communication_ns",
+        "waiting_ns",
+        "host_ns",
+        "idle_ns",
+        "peak_allocated_bytes",
+        "events",
+        "wall_time_s",
+        "provenance",
+        "warnings",
+        "ranks",
+    }
+
+
+def test_the_package_is_the_function() -> None:
+    builder = GraphBuilder(1)
+    builder.rank(0).kernel("k", duration_ns=9)
+    assert prismcore.replay(builder.finish()).iteration_time_ns.tolist() == [9]
+
+
+def test_ranks_that_mark_fewer_iterations_limit_the_report() -> None:
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        for _ in range(2):
+            rank.all_reduce(world, bytes=8, duration_ns=7)
+            if r == 0:
+                rank.mark_iteration()
+        if r == 1:
+            rank.mark_iteration()
+    result = replay(builder.finish())
+    assert result.iteration_time_ns.tolist() == [14]
+    assert "between 1 and 2 iterations" in result.warnings[0]
+
+
+def test_peaks_and_curve() -> None:
+    builder = GraphBuilder(2)
+    for r in range(2):
+        rank = builder.rank(r)
+        rank.allocate(100)
+        rank.allocate(200 + r)
+        rank.free(100)
+        rank.allocate(50)
+    graph = builder.finish()
+    result = replay(graph)
+    assert result.peak_allocated_bytes.tolist() == [300, 301]
+    assert result.to_json()["peak_allocated_bytes"] == {"max": 301, "rank": 1}
+    assert memory_curve(graph, 1).live_bytes.tolist() == [100, 301, 201, 251]
+    with pytest.raises(GraphError, match="rank 2"):
+        memory_curve(graph, 2)
+
+
+# Costed anew.
+
+
+def two_nodes() -> Graph:
+    builder = GraphBuilder(16)
+    builder.communicator("world", range(16))
+    pairs = {0: (0, 1), 8: (8, 0)}
+    for r in range(16):
+        rank = builder.rank(r)
+        rank.all_reduce(0, bytes=1 << 24, duration_ns=1, dtype=DataType.BFLOAT16)
+        for tag, (source, target) in pairs.items():
+            if r == source:
+                rank.send(0, to=target, bytes=1 << 22, duration_ns=1, tag=tag)
+            if r == target:
+                rank.recv(0, source=source, bytes=1 << 22, duration_ns=1, tag=tag)
+    return builder.finish()
+
+
+def test_a_cluster_costs_communication_anew() -> None:
+    cluster = load_cluster("h100-8x")
+    cluster.p2p.eager_bytes = 0
+    result = replay(two_nodes(), cluster=cluster)
+    everyone = comm.collective_cost("all_reduce", 1 << 24, range(16), cluster=cluster).duration_ns
+    near = comm.p2p_cost(1 << 22, same_node=True, cluster=cluster).duration_ns
+    far = comm.p2p_cost(1 << 22, same_node=False, cluster=cluster).duration_ns
+    assert near != far
+    assert result.iteration_end_ns[[0, 1, 8, 9], 0].tolist() == [
+        everyone + near + far,
+        everyone + near,
+        everyone + near + far,
+        everyone,
+    ]
+    assert result.provenance["model"] == 1.0
+    total = sum(result.device_time_ns.values())
+    assert total == 16 * everyone + 2 * near + 2 * far
+    cluster.overlap_slowdown = 1.2
+    assert any("overlap_slowdown" in w for w in replay(two_nodes(), cluster=cluster).warnings)
+
+
+def test_a_device_costs_kernels_anew() -> None:
+    device = load_device("h100")
+    builder = GraphBuilder(1)
+    rank = builder.rank(0)
+    gemm, dtype = Gemm(m=4096, n=4096, k=4096), DataType.BFLOAT16
+    rank.kernel("nvjet_gemm", gemm=gemm, dtype=dtype, duration_ns=1, provenance=Provenance.MEASURED)
+    rank.kernel("nobody knows", duration_ns=1)
+    result = replay(builder.finish(), device=device)
+    core = device.to_core()
+    shape = KernelShape(m=4096, n=4096, k=4096, dtype="bfloat16")
+    costs = [kernel_cost("nvjet_gemm", shape, core), kernel_cost("nobody knows", KernelShape(), core)]
+    assert costs[0].duration_ns > costs[1].duration_ns
+    assert result.iteration_time_ns.tolist() == [sum(c.duration_ns for c in costs)]
+    assert result.device_time_ns[Provenance.UNKNOWN] == costs[1].duration_ns
+    assert result.device_time_ns[Provenance.MEASURED] == 0
+
+
+def test_slow_ranks_delay_those_that_wait_for_them() -> None:
+    builder = GraphBuilder(3)
+    world = builder.communicator("world", range(3))
+    for r in range(3):
+        rank = builder.rank(r)
+        for _ in range(3):
+            rank.kernel("k", duration_ns=100)
+            rank.all_reduce(world, bytes=8, duration_ns=10)
+    graph = builder.finish()
+    assert replay(graph).iteration_time_ns[0] == 330
+    slow = replay(graph, slow_ranks=[SlowRank(rank=1, factor=1.25)])
+    assert slow.iteration_time_ns[0] == 405
+    assert slow.rank_split(0).waiting_ns == 75
+    window = SlowRank(rank=1, factor=2.0, from_ns=100, to_ns=111)
+    assert replay(graph, slow_ranks=[window]).iteration_time_ns[0] == 430
+    twice = [SlowRank(rank=1, factor=2.0), SlowRank(rank=1, factor=1.5)]
+    assert replay(graph, slow_ranks=twice).iteration_time_ns[0] == 930
+    with pytest.raises(GraphError, match="rank 3"):
+        replay(graph, slow_ranks=[SlowRank(rank=3, factor=2.0)])
+    for factor in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(GraphError, match="factor"):
+            replay(graph, slow_ranks=[SlowRank(rank=1, factor=factor)])
+
+
+def test_sizes_past_32_bits_count() -> None:
+    size = 4 * (2**31 + 8)
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        rank.allocate(size)
+        rank.all_reduce(world, bytes=size, duration_ns=5)
+    assert replay(builder.finish()).to_json()["peak_allocated_bytes"]["max"] == size

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "vgpu/device/impl.h"
 
@@ -51,20 +50,16 @@ Session::Impl::Impl() {
   forked_drain = &drain_mutex;
   forked_state = &mutex;
   // A forked rank starts with both locks free, whatever its parent's threads held.
+  const auto release = [] {
+    forked_state->unlock();
+    forked_drain->unlock();
+  };
   pthread_atfork(
       [] {
         forked_drain->lock();
         forked_state->lock();
       },
-      [] {
-        forked_state->unlock();
-        forked_drain->unlock();
-      },
-      [] {
-        // A lock that knows its owner cannot be released by the child, which has another thread id.
-        new (forked_state) std::mutex;
-        new (forked_drain) std::recursive_mutex;
-      });
+      release, release);
 }
 
 Session::Session() : impl_(new Impl) {}
