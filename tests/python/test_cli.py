@@ -338,20 +338,6 @@ def test_collect_without_a_program_is_a_usage_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("--world-size", "4", "--ranks", "3-4"), "4"),
-    ],
-)
-def test_collections_that_cannot_be_exit_1_and_leave_nothing(tmp_path, args, words):
-    (tmp_path / "train.py").write_text("print('never runs')\n")
-    done = prism("collect", *args, "-o", "x.prism", "--", "train.py", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert [p.name for p in tmp_path.iterdir()] == ["train.py"]
-
-
-@pytest.mark.parametrize(
     ("raised", "words", "traced"),
     [
         (RuntimeError("odd"), "is a bug in prismcore", True),

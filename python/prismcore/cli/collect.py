@@ -108,16 +108,12 @@ def run(args: argparse.Namespace) -> int:
     )
     try:
         with output.stdout_kept_clean(), output.terminated_as_interrupt(), output.progress_bar() as step:
-            result = collect(
-                options, None if step is None else lambda p: step(p.done, p.planned, PHASES[p.phase])
-            )
+            result = collect(options, None if step is None else _teller(step))
     except PrismError as error:
         partial = getattr(error, "partial", None)
         if args.keep_partial and partial is not None:
             partial.save(args.output)
-            output.note(
-                f"saved what there is to {args.output}: {len(partial.ranks)} of {args.world_size} ranks"
-            )
+            output.note(f"saved {len(partial.ranks)} of {args.world_size} ranks to {args.output}")
         raise
     result.graph.save(args.output)
     if args.json:

@@ -109,6 +109,6 @@ def progress_bar() -> Iterator[Progress | None]:
         task = bar.add_task("", total=None)
 
         def step(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
+            bar.update(task, completed=done, total=total or None, description=text)
 
         yield step
