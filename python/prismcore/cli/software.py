@@ -17,7 +17,6 @@ from prismcore.cli.machine import Check
 CUDA_MAJOR = "13"
 TESTED_TORCH = "2.14.1"
 INSTALL_TORCH = "pip install 'prismcore[torch]'"
-STAND_INS = ("libprismcore.so", "libcudart", "libcublas", "libcublasLt", "libprism_nccl.so")
 ALLOCATION_SYMBOL = b"reportMemoryUsageToProfiler"
 
 # Asked in a process of its own: a broken driver must not take prism down with it.
@@ -107,15 +106,19 @@ def allocation_hook() -> Check:
 
 
 def stand_ins() -> Check:
-    folder = Path(__file__).resolve().parent.parent / "lib"
-    present = sorted(p.name for p in folder.glob("**/*.so*")) if folder.is_dir() else []
-    absent = [name for name in STAND_INS if not any(p.startswith(f"{name}.") or p == name for p in present)]
-    if not absent:
-        return Check(name="virtual GPU", status="ok", found=f"{len(present)} stand-in libraries")
+    try:
+        from prismcore import _core
+    except ImportError:
+        absent = ["the C++ core, which knows where they lie"]
+    else:
+        paths = [Path(path) for path in _core.vgpu_library_paths()]
+        absent = [path.name for path in paths if not path.is_file()]
+        if not absent:
+            return Check(name="virtual GPU", status="ok", found=f"{len(paths)} stand-in libraries")
     return Check(
         name="virtual GPU",
         status="missing",
-        found=f"not in {folder.name}/: {', '.join(absent)}",
+        found=f"not there: {', '.join(absent)}",
         advice="reinstall prismcore (make install)",
         needed_for=("collect",),
     )
