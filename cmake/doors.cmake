@@ -126,3 +126,8 @@ if(PRISM_BUILD_TESTS)
   add_library(prism_intercept STATIC ${prism_intercept_sources})
   target_link_libraries(prism_intercept PUBLIC prism_core PRIVATE prism_flags Threads::Threads ${CMAKE_DL_LIBS})
 endif()
+prism_standin(TARGET prism_nvml LABEL nvml REFUSAL 3  # NVML_ERROR_NOT_SUPPORTED
+  SONAME libnvidia-ml.so.1
+  EXPORTS ${prism_exports_dir}/nvml.txt
+  SOURCES ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/nvml/nvml.cc
+    ${PROJECT_SOURCE_DIR}/csrc/vgpu/standins/device_description.cc)

@@ -68,9 +68,9 @@ void set_member_source(nb::object source) {
 // Beside the core, in the order they must be loaded: what a later one looks up stands in an
 // earlier one.
 std::vector<std::string> library_paths() {
-  constexpr const char* names[] = {"libprismcore.so", "libprism_allocator.so", "libcuda.so.1",
-                                   "libcudart.so.13", "libcublasLt.so.13",     "libcublas.so.13",
-                                   "libprism_nccl.so"};
+  constexpr const char* names[] = {
+      "libprismcore.so", "libprism_allocator.so", "libcuda.so.1",    "libnvidia-ml.so.1",
+      "libcudart.so.13", "libcublasLt.so.13",     "libcublas.so.13", "libprism_nccl.so"};
   Dl_info core;
   std::string folder;
   if (dladdr(reinterpret_cast<void*>(&Session::get), &core) != 0) folder = core.dli_fname;

@@ -75,6 +75,8 @@ class VirtualDevice final : public DevicePort {
     session().enqueue(stream, std::move(move), std::move(ranges));
   }
 
+  void settle() override { session().drain_all(); }
+
   void note_written(const void* address, std::int64_t bytes) override {
     session().note_written(address, bytes);
   }

@@ -40,6 +40,8 @@ class DevicePort {
   // Work that moves bytes, in stream order; it may read and write device addresses directly.
   virtual void enqueue(void* stream, std::function<void()> move,
                        std::span<const Touched> touches) = 0;
+  // Runs all that is enqueued so far, on every stream.
+  virtual void settle() = 0;
   virtual void note_written(const void* address, std::int64_t bytes) = 0;
   // Payloads above this do not move.
   virtual std::int64_t real_bytes_limit() const = 0;

@@ -51,6 +51,30 @@ struct Move {
   }
 };
 
+// The framework gathers to a root by receives alone, one from every other member, and copies the
+// own data itself, on a stream of its choice. Where the receives lie side by side with a gap for
+// the rank's own place, the gap is that own data, and by the contract everybody's. (With two
+// members the pattern is that of any receive: not taken for a gather.)
+bool gathers(std::span<const Call* const> receives) {
+  const Call& first = *receives.front();
+  const std::uint32_t size = first.communicator->size;
+  const std::uint32_t own = first.communicator->position;
+  if (size < 3 || receives.size() != size - 1 || first.to_bytes == 0) return false;
+  const auto* base =
+      static_cast<const std::byte*>(first.to) - first.to_bytes * std::int64_t{first.peer};
+  std::uint32_t expected = 0;
+  for (const Call* receive : receives) {
+    if (expected == own) ++expected;
+    if (receive->peer != expected || receive->to_bytes != first.to_bytes ||
+        receive->to != base + first.to_bytes * std::int64_t{expected}) {
+      return false;
+    }
+    ++expected;
+  }
+  return device_port().is_device(base) &&
+         device_port().is_device(base + first.to_bytes * std::int64_t{size} - 1);
+}
+
 // A launch in which a rank sends to itself is an all-to-all: what it sends to a peer stands for
 // what that peer sends back (the own data, by position, within the receive's size). In any other
 // launch a receive comes from a rank that is not there, and reads as zero.
@@ -71,6 +95,18 @@ void pair_messages(std::span<Call> calls, std::vector<Move>& moves) {
     }
   }
   if (receives.empty()) return;
+  if (sends.empty() && receives.front()->moves && gathers(receives)) {
+    const Call& first = *receives.front();
+    auto* base = static_cast<std::byte*>(first.to) - first.to_bytes * std::int64_t{first.peer};
+    Move move;
+    move.from = base + first.to_bytes * std::int64_t{first.communicator->position};
+    move.from_bytes = first.to_bytes;
+    move.to = base;
+    move.to_bytes = first.to_bytes * std::int64_t{first.communicator->size};
+    device_port().settle();
+    moves.push_back(move);
+    return;
+  }
   if (!to_itself) {
     for (const Call* receive : receives) {
       if (receive->moves) moves.push_back({.to = receive->to, .to_bytes = receive->to_bytes});
@@ -98,8 +134,8 @@ void pair_messages(std::span<Call> calls, std::vector<Move>& moves) {
 void launch(std::span<Call> calls) {
   DevicePort& port = device_port();
   void* const stream = calls.front().stream;
-  std::vector<Op> parts;
-  parts.reserve(calls.size());
+  thread_local std::vector<Op> parts;  // warm after the first launches
+  parts.clear();
   for (const Call& call : calls) parts.push_back(call.op);
   port.communicate(stream, parts);
 

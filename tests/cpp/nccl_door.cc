@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "intercept/nccl.h"
@@ -252,6 +253,26 @@ TEST_CASE("an uneven all-to-all keeps the own chunks by position within the rece
   CHECK(rank.read(received, 7) == std::vector<std::int64_t>{1, 1, 2, 3, 4, 5, -1});
 }
 
+TEST_CASE("receives from every other member, around the own place, are a gather") {
+  Rank rank(1, 3);
+  auto* data = rank.device<std::int32_t>({-1, -1, 7, 8, -1, -1, 9});
+  const auto receive = [&](std::int32_t* to, int peer) {
+    CHECK(ncclRecv(to, 2, int32, peer, rank.world(), nullptr) == nccl::success);
+  };
+  ncclGroupStart();
+  receive(data, 0);
+  receive(data + 4, 2);
+  CHECK(ncclGroupEnd() == nccl::success);
+  CHECK(rank.read(data, 7) == std::vector<std::int32_t>{7, 8, 7, 8, 7, 8, 9});
+
+  auto* apart = rank.device<std::int32_t>({-1, -1, 7, 8, 5, -1, -1});
+  ncclGroupStart();
+  receive(apart, 0);
+  receive(apart + 5, 2);
+  CHECK(ncclGroupEnd() == nccl::success);
+  CHECK(rank.read(apart, 7) == std::vector<std::int32_t>{0, 0, 7, 8, 5, 0, 0});
+}
+
 TEST_CASE("a pre-multiplied sum, with its scalar on the host and on the device") {
   Rank rank(0, 4);
   auto* data = rank.device<std::int32_t>({1, 2});
@@ -438,4 +459,30 @@ TEST_CASE("a one-rank group keeps its data") {
   CHECK(ncclReduceScatter(data, data, 2, float32, sum, rank.world(), nullptr) == nccl::success);
   CHECK(rank.read(data, 2) == std::vector<float>{3, 4});
   CHECK(rank.communication().size() == 2);
+}
+
+TEST_CASE("every thread has a group of its own, and handles are shared") {
+  Rank rank(0, 4);
+  constexpr int rounds = 200;
+  const auto work = [&](float* data) {
+    for (int i = 0; i < rounds; ++i) {
+      Handle made = nullptr;
+      CHECK(ncclCommInitRank(&made, 4, {}, 0) == nccl::success);
+      ncclGroupStart();
+      CHECK(ncclAllGather(data, data, 1, float32, made, nullptr) == nccl::success);
+      CHECK(ncclAllReduce(data, data, 4, float32, avg, rank.world(), nullptr) == nccl::success);
+      CHECK(ncclGroupEnd() == nccl::success);
+      CHECK(ncclCommDestroy(made) == nccl::success);
+    }
+  };
+  float* mine = rank.device<float>({1, 2, 3, 4});
+  float* other = rank.device<float>({5, 6, 7, 8});
+  std::thread second(work, other);
+  work(mine);
+  second.join();
+  CHECK(rank.read(mine, 4) == std::vector<float>(4, 1));
+  CHECK(rank.read(other, 4) == std::vector<float>(4, 5));
+  const auto ops = rank.communication();
+  CHECK(ops.size() == 4 * rounds);
+  for (const Op& op : ops) CHECK_FALSE(op.continues());  // two communicators: two launches
 }

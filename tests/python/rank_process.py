@@ -25,41 +25,14 @@ cluster = load_cluster(default_cluster_for("{device}")).to_core()
 _core.vgpu_start(RANK, WORLD, 8, load_device("{device}").to_core(), cluster)
 import torch
 import torch.distributed as dist
+from prismcore.launch.store import GhostStore
 torch.cuda.set_device(RANK % 8)
-
-
-class Absent(dist.Store):
-    # Answers for ranks that do not run: any unique id, everybody arrived.
-    def __init__(self):
-        super().__init__()
-        self.values = dict()
-    def set(self, key, value):
-        self.values[key] = value.encode() if isinstance(value, str) else value
-    def get(self, key):
-        return self.values.setdefault(key, key.encode()[-128:].ljust(128, b"."))
-    def add(self, key, amount):
-        return WORLD
-    def check(self, keys):
-        return all(key in self.values for key in keys)
-    def wait(self, keys, *timeout):
-        pass
-    def multi_get(self, keys):
-        return [self.get(key) for key in keys]
-    def set_timeout(self, timeout):
-        pass
-    def clone(self):
-        return self
-    def delete_key(self, key):
-        return self.values.pop(key, None) is not None
-    def compare_set(self, key, expected, desired):
-        self.set(key, desired)
-        return self.values[key]
 
 
 def init(eager=False):
     announce_splits(door)
     device = torch.device("cuda", RANK % 8) if eager else None
-    init.store = Absent()  # torch keeps no reference
+    init.store = GhostStore(WORLD)  # torch keeps no reference
     dist.init_process_group("nccl", store=init.store, rank=RANK, world_size=WORLD, device_id=device)
 
 

@@ -233,6 +233,63 @@ def test_coalesced_collectives_are_one_launch():
     assert [op[1] for op in answer["ops"][3:]] == [True, True, False]
 
 
+def test_rooted_collectives():
+    answer = run_rank(
+        """
+        init()
+        for root in (2, 5):
+            x = on_device([float(RANK)] * 2)
+            dist.reduce(x, root)
+            answer[f"reduce {root}"] = x.tolist()
+            outs = [torch.full((2,), -1.0, device="cuda") for _ in range(WORLD)] if root == RANK else None
+            dist.gather(on_device([1.0, 2.0]), outs, root)
+            answer[f"gather {root}"] = [out.tolist() for out in outs or []]
+            outs = [None] * WORLD if root == RANK else None
+            dist.gather_object({"rank": RANK}, outs, root)
+            answer[f"objects {root}"] = outs
+            part = torch.full((1,), -1.0, device="cuda")
+            parts = [on_device([float(i)]) for i in range(WORLD)] if root == RANK else None
+            dist.scatter(part, parts, root)
+            answer[f"scatter {root}"] = part.tolist()
+        answer["ops"] = recorded()
+        """,
+        5,
+        8,
+    )
+    assert answer["reduce 2"] == [5.0, 5.0]
+    assert answer["reduce 5"] == [40.0, 40.0]
+    assert answer["gather 2"] == []
+    # Tensors of their own: torch copies the own one itself, the door never sees it.
+    assert answer["gather 5"] == [[0.0, 0.0]] * 5 + [[1.0, 2.0]] + [[0.0, 0.0]] * 2
+    assert answer["objects 2"] is None
+    assert answer["objects 5"] == [{"rank": 5}] * 8  # side by side in one buffer
+    assert answer["scatter 2"] == [0.0]  # only the root knows
+    assert answer["scatter 5"] == [5.0]
+    reduces = [op for op in answer["ops"] if op[0] == "reduce"]
+    assert [op[4] for op in reduces] == [2, 5]  # the root's position
+
+
+def test_calls_reach_the_door_and_its_memory_is_the_virtual_gpus():
+    answer = run_rank(
+        """
+        answer["id"] = torch.cuda.nccl.unique_id()[:24].decode("latin-1")
+        address = ctypes.c_void_p()
+        before = torch.cuda.mem_get_info()[0]
+        answer["allocate"] = door.ncclMemAlloc(ctypes.byref(address), ctypes.c_size_t(64 << 20))
+        answer["taken"] = before - torch.cuda.mem_get_info()[0]
+        answer["free"] = door.ncclMemFree(address)
+        answer["back"] = before - torch.cuda.mem_get_info()[0]
+        answer["again"] = door.ncclMemFree(address)
+        """,
+        3,
+        4,
+    )
+    assert answer["id"].startswith("prismcore nccl rank 3 id")
+    assert (answer["allocate"], answer["taken"]) == (0, 64 << 20)
+    assert (answer["free"], answer["back"]) == (0, 0)
+    assert answer["again"] == 4
+
+
 def test_what_is_not_implemented_is_counted_and_says_so():
     answer = run_rank(
         """

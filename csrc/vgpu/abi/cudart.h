@@ -17,19 +17,14 @@ enum Error : int {
   invalid_configuration = 9,
 
   invalid_symbol = 13,
-  invalid_device_pointer = 17,
   missing_configuration = 52,
   invalid_device_function = 98,
   invalid_device = 101,
   invalid_resource_handle = 400,
-  symbol_not_found = 500,
   not_ready = 600,
-  peer_access_already_enabled = 704,
   host_memory_already_registered = 712,
   host_memory_not_registered = 713,
   not_supported = 801,
-  stream_capture_unsupported = 900,
-  stream_capture_unmatched = 903,
   unknown = 999,
 };
 
@@ -37,19 +32,71 @@ struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
-enum CopyKind : int {
-  host_to_host = 0,
-  host_to_device = 1,
-  device_to_host = 2,
-  device_to_device = 3,
-  copy_default = 4,
-};
-
 enum MemoryType : int { unregistered = 0, host = 1, device = 2 };
 enum CaptureStatus : int { capture_none = 0 };
 enum EntryPointResult : int { entry_point_found = 0, entry_point_missing = 1 };
 constexpr unsigned stream_non_blocking = 1;
 constexpr unsigned event_disable_timing = 2;
+
+enum PoolAttribute : int {
+  pool_reuse_first = 1,
+  pool_reuse_last = 3,
+  pool_release_threshold = 4,
+  pool_reserved_current = 5,
+  pool_reserved_high = 6,
+  pool_used_current = 7,
+  pool_used_high = 8,
+};
+
+// Numbers of device attributes, the runtime's and the driver's alike.
+namespace attribute {
+enum Number : int {
+  max_threads_per_block = 1,
+  max_block_x = 2,
+  max_block_y = 3,
+  max_block_z = 4,
+  max_grid_x = 5,
+  max_grid_y = 6,
+  max_grid_z = 7,
+  shared_per_block = 8,
+  constant_memory = 9,
+  warp_size = 10,
+  max_pitch = 11,
+  registers_per_block = 12,
+  clock_khz = 13,
+  texture_alignment = 14,
+  overlap = 15,
+  sms = 16,
+  can_map_host_memory = 19,
+  concurrent_kernels = 31,
+  ecc = 32,
+  pci_bus = 33,
+  memory_clock_khz = 36,
+  memory_bus_bits = 37,
+  l2_bytes = 38,
+  max_threads_per_sm = 39,
+  copy_engines = 40,
+  unified_addressing = 41,
+  major = 75,
+  minor = 76,
+  stream_priorities = 78,
+  global_l1 = 79,
+  local_l1 = 80,
+  shared_per_sm = 81,
+  registers_per_sm = 82,
+  single_to_double = 87,
+  compute_preemption = 90,
+  cooperative_launch = 95,
+  shared_per_block_optin = 97,
+  host_register = 99,
+  max_blocks_per_sm = 106,
+  reserved_shared_per_block = 111,
+  memory_pools = 115,
+  cluster_launch = 120,
+  virtual_memory = 102,  // named by the driver alone
+  last = 147,
+};
+}  // namespace attribute
 
 struct DeviceProperties {
   char name[256];
@@ -140,10 +187,5 @@ struct LaunchConfig {
   std::uint32_t num_attributes;
 };
 static_assert(sizeof(LaunchConfig) == 56);
-
-struct MemoryLocation {
-  std::int32_t type;
-  std::int32_t id;
-};
 
 }  // namespace prism::abi

@@ -19,7 +19,6 @@ enum Result : int {
 };
 
 enum PointerAttribute : int {
-  pointer_context = 1,
   pointer_memory_type = 2,
   pointer_device = 3,
   pointer_host = 4,

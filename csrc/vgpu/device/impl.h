@@ -65,6 +65,7 @@ struct Session::Impl {
   std::chrono::steady_clock::time_point last;
 
   Stream default_stream;
+  std::uint32_t num_blocking = 0;  // streams that were made without the non-blocking flag
   HandleTable<Stream> streams;
   HandleTable<Event> events;
   KernelTable kernels;
@@ -95,6 +96,14 @@ struct Session::Impl {
     return stream.index;
   }
   void assign_index(Stream& stream);
+  // Before an operation on `stream`: the default stream follows every blocking stream's work,
+  // and they follow its (CUDA runtime, "legacy default stream").
+  void order_default(Stream& stream) {
+    ++stream.work;
+    if (num_blocking != 0) order_blocking(stream);
+  }
+  void order_blocking(Stream& stream);
+  void follow(Stream& stream, Stream& before);
 
   // Host time of a call: the profile's, or what the program took since the last one.
   std::uint32_t host_time(std::uint32_t profile_ns);
@@ -122,6 +131,7 @@ struct Session::Impl {
     wait();
   }
 
+  void memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns);
   void run_kernel(Stream& stream, KernelInfo& kernel);
   std::uint32_t add_kernel(std::string_view name, const KernelShape& shape);
   void know_members(Communicator& communicator);

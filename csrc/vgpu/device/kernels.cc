@@ -11,18 +11,25 @@ FunctionNames& FunctionNames::get() {
 
 void FunctionNames::add(const void* function, std::string_view name) {
   const std::lock_guard lock(mutex_);
-  names_.insert_or_assign(function, std::string(name));
+  const auto [it, added] = names_.try_emplace(function);
+  if (added || it->second != name) it->second = texts_.emplace_back(name);
 }
 
 std::string_view FunctionNames::find(const void* function) const {
   const std::lock_guard lock(mutex_);
   const auto it = names_.find(function);
-  return it == names_.end() ? std::string_view() : std::string_view(it->second);
+  return it == names_.end() ? std::string_view() : it->second;
 }
 
-std::size_t KernelTable::hash(const void* function, const LaunchShape& shape) noexcept {
-  // Odd constants of 64 random bits; every word is mixed before the next is added.
-  std::uint64_t h = reinterpret_cast<std::uintptr_t>(function);
+namespace {
+
+std::size_t hash(const void* address) noexcept {
+  const std::uint64_t h = reinterpret_cast<std::uintptr_t>(address) * 0x9e3779b97f4a7c15ULL;
+  return static_cast<std::size_t>(h ^ h >> 32);
+}
+
+std::size_t hash(const void* address, const KernelShape& shape) noexcept {
+  std::uint64_t h = reinterpret_cast<std::uintptr_t>(address);
   const auto mix = [&h](std::uint64_t word) {
     h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
     h ^= h >> 29;
@@ -30,25 +37,48 @@ std::size_t KernelTable::hash(const void* function, const LaunchShape& shape) no
   mix(std::uint64_t{shape.grid[0]} << 32 | shape.grid[1]);
   mix(std::uint64_t{shape.grid[2]} << 32 | shape.shared_bytes);
   mix(std::uint64_t{shape.block[0]} << 40 ^ std::uint64_t{shape.block[1]} << 20 ^ shape.block[2]);
+  mix(static_cast<std::uint64_t>(shape.gemm.n) << 20 ^ static_cast<std::uint64_t>(shape.gemm.k));
   return static_cast<std::size_t>(h ^ h >> 32);
 }
 
-std::uint32_t KernelTable::find(const void* function, const LaunchShape& shape) const noexcept {
+}  // namespace
+
+KernelTable::FunctionSlot& KernelTable::function_slot(const void* address) noexcept {
+  const std::size_t mask = functions_.size() - 1;
+  std::size_t i = hash(address) & mask;
+  while (functions_[i].address != nullptr && functions_[i].address != address) i = (i + 1) & mask;
+  return functions_[i];
+}
+
+const KernelTable::Function* KernelTable::function(const void* address) {
+  if (used_functions_ * 2 >= functions_.size()) grow_functions();
+  FunctionSlot& slot = function_slot(address);
+  if (slot.address == nullptr) {
+    const std::string_view name = FunctionNames::get().find(address);
+    if (name.empty()) return nullptr;
+    slot.address = address;
+    slot.function = {name, LaunchCounts(name)};
+    ++used_functions_;
+  }
+  return &slot.function;
+}
+
+std::uint32_t KernelTable::find(const void* address, const KernelShape& shape) const noexcept {
   if (slots_.empty()) return missing;
   const std::size_t mask = slots_.size() - 1;
-  for (std::size_t i = hash(function, shape) & mask;; i = (i + 1) & mask) {
+  for (std::size_t i = hash(address, shape) & mask;; i = (i + 1) & mask) {
     const Slot& slot = slots_[i];
     if (slot.kernel == missing) return missing;
-    if (slot.function == function && slot.shape == shape) return slot.kernel;
+    if (slot.address == address && slot.shape == shape) return slot.kernel;
   }
 }
 
-void KernelTable::insert(const void* function, const LaunchShape& shape, std::uint32_t kernel) {
+void KernelTable::insert(const void* address, const KernelShape& shape, std::uint32_t kernel) {
   if (used_ * 2 >= slots_.size()) grow();
   const std::size_t mask = slots_.size() - 1;
-  std::size_t i = hash(function, shape) & mask;
+  std::size_t i = hash(address, shape) & mask;
   while (slots_[i].kernel != missing) i = (i + 1) & mask;
-  slots_[i] = {function, shape, kernel};
+  slots_[i] = {address, kernel, shape};
   ++used_;
 }
 
@@ -57,7 +87,15 @@ void KernelTable::grow() {
   slots_.resize(old.empty() ? 1024 : old.size() * 2);
   used_ = 0;
   for (const Slot& slot : old) {
-    if (slot.kernel != missing) insert(slot.function, slot.shape, slot.kernel);
+    if (slot.kernel != missing) insert(slot.address, slot.shape, slot.kernel);
+  }
+}
+
+void KernelTable::grow_functions() {
+  std::vector<FunctionSlot> old = std::exchange(functions_, {});
+  functions_.resize(old.empty() ? 1024 : old.size() * 2);
+  for (const FunctionSlot& slot : old) {
+    if (slot.address != nullptr) function_slot(slot.address) = slot;
   }
 }
 

@@ -1,9 +1,9 @@
-// Which kernel a launch is: host stub address + launch shape -> id in the recorder, duration.
+// Which kernel a launch is: address it is launched by + shape -> id in the recorder, duration.
 // Not thread-safe: Session serialises.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -11,16 +11,10 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "cost/launch_counts.h"
 #include "graph/kernel.h"
 
 namespace prism::vgpu {
-
-struct LaunchShape {
-  std::array<std::uint32_t, 3> grid{1, 1, 1};
-  std::array<std::uint32_t, 3> block{1, 1, 1};
-  std::uint32_t shared_bytes = 0;
-  friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
-};
 
 struct KernelInfo {
   std::uint32_t id = 0;  // of the recorder
@@ -40,16 +34,24 @@ class FunctionNames {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<const void*, std::string> names_;
+  std::deque<std::string> texts_;  // never dropped: views of them are handed out
+  std::unordered_map<const void*, std::string_view> names_;
 };
 
-// Open addressing over (function, launch shape); values are indices into a list of kernels.
+// Open addressing, keyed by address: what is known of a launched function, and by address and shape
+// the kernel.
 class KernelTable {
  public:
   static constexpr std::uint32_t missing = UINT32_MAX;
+  struct Function {
+    std::string_view name;
+    LaunchCounts counts;
+  };
 
-  std::uint32_t find(const void* function, const LaunchShape& shape) const noexcept;
-  void insert(const void* function, const LaunchShape& shape, std::uint32_t kernel);
+  // nullptr: not registered.
+  const Function* function(const void* address);
+  std::uint32_t find(const void* address, const KernelShape& shape) const noexcept;
+  void insert(const void* address, const KernelShape& shape, std::uint32_t kernel);
   // The kernel with this id of the recorder; made by `make` if new.
   template <class F>
   std::uint32_t of_id(std::uint32_t id, F&& make) {
@@ -65,13 +67,20 @@ class KernelTable {
 
  private:
   struct Slot {
-    const void* function = nullptr;
-    LaunchShape shape;
+    const void* address = nullptr;
     std::uint32_t kernel = missing;
+    KernelShape shape;
   };
-  static std::size_t hash(const void* function, const LaunchShape& shape) noexcept;
+  struct FunctionSlot {
+    const void* address = nullptr;
+    Function function;
+  };
+  FunctionSlot& function_slot(const void* address) noexcept;
   void grow();
+  void grow_functions();
 
+  std::vector<FunctionSlot> functions_;
+  std::size_t used_functions_ = 0;
   std::vector<Slot> slots_;
   std::size_t used_ = 0;
   std::vector<std::uint32_t> by_id_;

@@ -37,11 +37,15 @@ DeviceMemory::~DeviceMemory() {
 }
 
 DeviceMemory::DeviceMemory() {
-  void* base = mmap(nullptr, address_space, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return;
-  arena_ = range_of(base, static_cast<std::int64_t>(address_space));
-  free_.add({round_up(arena_.begin, granularity), arena_.end / granularity * granularity});
+  // Less where so much is not to be had (a limit on address space, the thread sanitizer's map).
+  for (std::uintptr_t size = address_space; size >= least_address_space; size /= 2) {
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) continue;
+    arena_ = range_of(base, static_cast<std::int64_t>(size));
+    free_.add({round_up(arena_.begin, granularity), arena_.end / granularity * granularity});
+    return;
+  }
 }
 
 void* DeviceMemory::allocate(std::int64_t bytes, std::int32_t device) {

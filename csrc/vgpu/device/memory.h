@@ -15,6 +15,7 @@ class DeviceMemory {
  public:
   // Wide, because expandable segments reserve more than a device's memory for every stream.
   static constexpr std::uintptr_t address_space = std::uintptr_t{4} << 40;
+  static constexpr std::uintptr_t least_address_space = std::uintptr_t{64} << 30;
   static constexpr std::int64_t granularity = std::int64_t{2} << 20;
 
   struct Block {

@@ -29,6 +29,16 @@ std::int64_t& Session::Impl::used(std::int32_t device) {
   return used_bytes[index];
 }
 
+void Session::Impl::memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns) {
+  if (!active) return;
+  Op op;
+  op.kind = kind;
+  op.bytes = bytes;
+  // Torch's own threads free blocks too: they count, at no time of the program's.
+  if (is_program_thread()) begin(op, profile_ns);
+  end(op);
+}
+
 bool Session::Impl::take(std::int64_t bytes, std::int64_t asked, std::int32_t device) {
   const std::int64_t free_bytes = options.device.memory_bytes - held(device);
   if (bytes > free_bytes) {
@@ -52,33 +62,20 @@ void* Runtime::allocate(std::int64_t bytes, std::int32_t device) {
     impl_.used(device) -= rounded;
     return nullptr;
   }
-  if (impl_.active) {
-    Op op;
-    op.kind = OpKind::reserve;
-    op.bytes = bytes;
-    if (is_program_thread()) impl_.begin(op, impl_.options.device.host.reserve_ns);
-    impl_.end(op);
-  }
+  impl_.memory_op(OpKind::reserve, bytes, impl_.options.device.host.reserve_ns);
   return address;
 }
 
-bool Runtime::free(void* address) {
+bool Runtime::free(void* address, bool device_waits) {
   impl_.drain_everything();
   const std::lock_guard lock(impl_.mutex);
   const auto block = impl_.memory.free(address);
   if (!block) return false;
   impl_.used(block->device) -= static_cast<std::int64_t>(block->range.size());
-  if (impl_.active) {
-    const bool timed = is_program_thread();
-    if (timed) {
-      impl_.call(OpKind::device_sync, 0, impl_.options.device.host.sync_ns);
-    }
-    Op op;
-    op.kind = OpKind::release;
-    op.bytes = block->asked_bytes;
-    if (timed) impl_.begin(op, impl_.options.device.host.reserve_ns);
-    impl_.end(op);
+  if (device_waits && impl_.recording()) {
+    impl_.clock_call(OpKind::device_sync, 0, [this] { impl_.clock.sync_device(); });
   }
+  impl_.memory_op(OpKind::release, block->asked_bytes, impl_.options.device.host.reserve_ns);
   return true;
 }
 
@@ -91,25 +88,14 @@ MemoryUse Runtime::memory(std::int32_t device) const {
 bool Runtime::take_memory(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
   if (!impl_.take(bytes, bytes, device)) return false;
-  if (impl_.active) {
-    Op op;
-    op.kind = OpKind::reserve;
-    op.bytes = bytes;
-    if (is_program_thread()) impl_.begin(op, impl_.options.device.host.reserve_ns);
-    impl_.end(op);
-  }
+  impl_.memory_op(OpKind::reserve, bytes, impl_.options.device.host.reserve_ns);
   return true;
 }
 
 void Runtime::give_memory(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
   impl_.used(device) -= bytes;
-  if (!impl_.active) return;
-  Op op;
-  op.kind = OpKind::release;
-  op.bytes = bytes;
-  if (is_program_thread()) impl_.begin(op, impl_.options.device.host.reserve_ns);
-  impl_.end(op);
+  impl_.memory_op(OpKind::release, bytes, impl_.options.device.host.reserve_ns);
 }
 
 void* Runtime::reserve_addresses(std::int64_t bytes, std::int32_t device) {
@@ -133,22 +119,12 @@ void Runtime::block_allocated(void* address, std::int64_t bytes) {
   const Range range = range_of(address, bytes);
   impl_.zero_in_order(range);
   const std::lock_guard lock(impl_.mutex);
-  if (!impl_.active) return;
-  Op op;
-  op.kind = OpKind::allocate;
-  op.bytes = bytes;
-  if (is_program_thread()) impl_.begin(op, impl_.options.device.host.allocate_ns);
-  impl_.end(op);
+  impl_.memory_op(OpKind::allocate, bytes, impl_.options.device.host.allocate_ns);
 }
 
 void Runtime::block_freed(std::int64_t bytes) {
   const std::lock_guard lock(impl_.mutex);
-  if (!impl_.active) return;
-  Op op;
-  op.kind = OpKind::free;
-  op.bytes = bytes;
-  if (is_program_thread()) impl_.begin(op, impl_.options.device.host.allocate_ns);
-  impl_.end(op);
+  impl_.memory_op(OpKind::free, bytes, 0);
 }
 
 AddressInfo Runtime::find(const void* address) const {

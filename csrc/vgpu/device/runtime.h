@@ -36,7 +36,8 @@ class Runtime {
 
   // Device memory. nullptr: it does not fit (remembered for the report).
   void* allocate(std::int64_t bytes, std::int32_t device);
-  bool free(void* address);  // waits for the device, as cudaFree does
+  // device_waits: as cudaFree, which waits for the device; cudaFreeAsync does not.
+  bool free(void* address, bool device_waits = true);
   MemoryUse memory(std::int32_t device) const;
   // Physical memory without an address (cuMemCreate): the same accounting, no address space.
   bool take_memory(std::int64_t bytes, std::int32_t device);

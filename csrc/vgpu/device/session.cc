@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "vgpu/device/impl.h"
 
@@ -50,16 +51,20 @@ Session::Impl::Impl() {
   forked_drain = &drain_mutex;
   forked_state = &mutex;
   // A forked rank starts with both locks free, whatever its parent's threads held.
-  const auto release = [] {
-    forked_state->unlock();
-    forked_drain->unlock();
-  };
   pthread_atfork(
       [] {
         forked_drain->lock();
         forked_state->lock();
       },
-      release, release);
+      [] {
+        forked_state->unlock();
+        forked_drain->unlock();
+      },
+      [] {
+        // A lock that knows its owner cannot be released by the child, which has another thread id.
+        new (forked_state) std::mutex;
+        new (forked_drain) std::recursive_mutex;
+      });
 }
 
 Session::Session() : impl_(new Impl) {}

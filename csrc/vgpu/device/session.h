@@ -18,8 +18,6 @@
 
 namespace prism::vgpu {
 
-struct LaunchShape;
-
 struct SessionOptions {
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
@@ -55,7 +53,8 @@ class Session {
   // Device work, called by the stand-ins. `stream` is the CUDA stream handle (nullptr: default).
   void kernel(void* stream, std::string_view name, const KernelShape& shape);
   // The same by the address that a registered kernel is launched by; false: not registered.
-  bool launch(void* stream, const void* function, const LaunchShape& shape);
+  // `arguments`: one address a parameter, as cudaLaunchKernel takes them; may be nullptr.
+  bool launch(void* stream, const void* function, KernelShape shape, const void* const* arguments);
   void copy(void* stream, std::int64_t bytes, CopyDirection direction, bool host_waits);
   void set(void* stream, std::int64_t bytes);
 

@@ -6,12 +6,44 @@
 
 namespace prism::vgpu {
 
+void Session::Impl::order_blocking(Stream& stream) {
+  if (&stream == &default_stream) {
+    streams.for_each([this](Stream& other) {
+      if (!other.is_blocking() || other.work == other.followed) return;
+      other.followed = other.work;
+      follow(default_stream, other);
+    });
+  } else if (stream.is_blocking() && stream.default_work != default_stream.work) {
+    stream.default_work = default_stream.work;
+    follow(stream, default_stream);
+  }
+}
+
+void Session::Impl::follow(Stream& stream, Stream& before) {
+  if (!before.queue.idle()) push(stream, {{}, &before, before.queue.issued, {}});
+  if (!recording()) return;
+  Op record;
+  record.kind = OpKind::event_record;
+  record.stream = index_of(before);
+  ++records[record.stream];
+  recorder->append(record);
+  Op wait;
+  wait.kind = OpKind::event_wait;
+  wait.stream = index_of(stream);
+  wait.event_stream = record.stream;
+  wait.peer = 1;
+  clock.wait(wait.stream, clock.record(record.stream));
+  recorder->append(wait);
+}
+
 void* Runtime::create_stream(std::uint32_t flags, std::int32_t priority, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
   Stream& stream = impl_.streams.create();
   stream.flags = flags;
   stream.priority = priority;
   stream.device = device;
+  stream.default_work = impl_.default_stream.work;
+  if (stream.is_blocking()) ++impl_.num_blocking;
   return &stream;
 }
 
@@ -21,6 +53,10 @@ Outcome Runtime::destroy_stream(void* stream) {
   impl_.drain_stream(*s);  // work that is queued still completes
   const std::lock_guard lock(impl_.mutex);
   if (s->index != Stream::unused) impl_.free_indices.push_back(s->index);
+  if (s->is_blocking()) {
+    impl_.order_default(impl_.default_stream);  // its work still comes before later default work
+    --impl_.num_blocking;
+  }
   impl_.streams.destroy(*s);
   return Outcome::done;
 }
@@ -85,6 +121,7 @@ Outcome Runtime::host_callback(void* stream, std::function<void()> callback) {
   if (s == nullptr) return Outcome::bad_handle;
   {
     const std::lock_guard lock(impl_.mutex);
+    impl_.order_default(*s);
     if (impl_.recording()) {
       Op op;
       op.kind = OpKind::host_callback;
@@ -120,6 +157,7 @@ Outcome Runtime::record(void* event, void* stream) {
   Event* e = HandleTable<Event>::find(event);
   Stream* s = impl_.find_stream(stream);
   if (e == nullptr || s == nullptr) return Outcome::bad_handle;
+  impl_.order_default(*s);
   e->queue = s;
   e->move = s->queue.issued;
   if (!impl_.recording()) return Outcome::done;
@@ -141,6 +179,7 @@ Outcome Runtime::wait(void* stream, void* event) {
   Event* e = HandleTable<Event>::find(event);
   Stream* s = impl_.find_stream(stream);
   if (e == nullptr || s == nullptr) return Outcome::bad_handle;
+  impl_.order_default(*s);
   if (e->queue != nullptr && e->queue != s && !e->queue->queue.is_done(e->move)) {
     impl_.push(*s, {{}, e->queue, e->move, {}});
   }

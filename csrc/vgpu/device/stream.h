@@ -38,6 +38,9 @@ struct Stream {
   std::int32_t priority = 0;
   std::int32_t device = 0;
   std::uint16_t index = unused;  // of the recorded rank, in order of first use
+  std::uint64_t work = 0;        // operations so far
+  std::uint64_t followed = 0;    // blocking streams: how many of these the default stream followed
+  std::uint64_t default_work = 0;  // and how many of the default stream's it followed itself
   MoveQueue queue;
 
   // Reused: the queue keeps counting, because events of the stream before may still ask it.
@@ -45,7 +48,9 @@ struct Stream {
     flags = 0;
     priority = device = 0;
     index = unused;
+    work = followed = default_work = 0;
   }
+  bool is_blocking() const noexcept { return (flags & 1) == 0; }
 };
 
 struct Event {

@@ -15,6 +15,7 @@ std::uint32_t Session::Impl::add_kernel(std::string_view name, const KernelShape
 
 void Session::Impl::run_kernel(Stream& stream, KernelInfo& kernel) {
   ++kernel.launches;
+  order_default(stream);
   Op op;
   op.kind = OpKind::kernel;
   op.flags = static_cast<std::uint8_t>(kernel.provenance);
@@ -32,21 +33,19 @@ void Session::kernel(void* stream, std::string_view name, const KernelShape& sha
   if (s != nullptr && impl.active) impl.run_kernel(*s, impl.kernels[impl.add_kernel(name, shape)]);
 }
 
-bool Session::launch(void* stream, const void* function, const LaunchShape& shape) {
+bool Session::launch(void* stream, const void* function, KernelShape shape,
+                     const void* const* arguments) {
   Impl& impl = *impl_;
   if (!impl.recording()) return true;
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return true;
+  const KernelTable::Function* known = impl.kernels.function(function);
+  if (known == nullptr) return false;
+  if (arguments != nullptr && known->counts.tells()) known->counts.read(arguments, shape);
   std::uint32_t kernel = impl.kernels.find(function, shape);
   if (kernel == KernelTable::missing) {
-    KernelShape full;
-    const std::string_view name = FunctionNames::get().find(function);
-    if (name.empty()) return false;
-    full.grid = shape.grid;
-    full.block = shape.block;
-    full.shared_bytes = shape.shared_bytes;
-    kernel = impl.add_kernel(name, full);
+    kernel = impl.add_kernel(known->name, shape);
     impl.kernels.insert(function, shape, kernel);
   }
   impl.run_kernel(*s, impl.kernels[kernel]);
@@ -59,6 +58,7 @@ void Session::copy(void* stream, std::int64_t bytes, CopyDirection direction, bo
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   Op op;
   op.kind = OpKind::copy;
   op.flags = static_cast<std::uint8_t>(Provenance::model);
@@ -76,6 +76,7 @@ void Session::set(void* stream, std::int64_t bytes) {
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   Op op;
   op.kind = OpKind::set;
   op.flags = static_cast<std::uint8_t>(Provenance::model);
@@ -90,7 +91,7 @@ std::uint32_t Session::add_communicator(OpenCommunicator communicator) {
   Communicator added;
   added.open = std::move(communicator);
   added.open.slot = static_cast<std::uint32_t>(impl_->communicators.size());
-  if (impl_->active) {
+  if (impl_->recorder != nullptr) {
     const std::uint32_t slot =
         impl_->recorder->add_communicator(added.open.name, added.open.size, added.open.position);
     PRISM_CHECK(slot == added.open.slot);
@@ -163,6 +164,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
   }
   Stream* s = impl.find_stream(stream);
   if (s == nullptr || !impl.active) return;
+  impl.order_default(*s);
   const std::uint16_t index = impl.index_of(*s);
   std::int64_t longest = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "vgpu/abi/cudart.h"
 #include "vgpu/device/session.h"
 
 namespace prism::standins {
 namespace {
+
+namespace attribute = abi::attribute;
 
 const DeviceProfile& profile() noexcept { return vgpu::Session::get().options().device; }
 
@@ -27,83 +30,83 @@ int max_blocks_per_sm() noexcept {
   return 32;
 }
 
-std::optional<int> device_attribute(int attribute, int device) noexcept {
+std::optional<int> device_attribute(int number, int device) noexcept {
   const DeviceProfile& p = profile();
-  switch (attribute) {
-    case 1:
-    case 2:
-    case 3:
+  switch (number) {
+    case attribute::max_threads_per_block:
+    case attribute::max_block_x:
+    case attribute::max_block_y:
       return max_threads_per_block;
-    case 4:
-      return 64;  // block z
-    case 5:
-      return 2147483647;  // grid x
-    case 6:
-    case 7:
-      return 65535;  // grid y, z
-    case 8:
+    case attribute::max_block_z:
+      return 64;
+    case attribute::max_grid_x:
+      return 2147483647;
+    case attribute::max_grid_y:
+    case attribute::max_grid_z:
+      return 65535;
+    case attribute::shared_per_block:
       return default_shared_per_block;
-    case 9:
-      return 65536;  // constant memory
-    case 10:
-      return 32;  // warp
-    case 11:
-      return 2147483647;  // pitch
-    case 12:
-    case 82:
+    case attribute::constant_memory:
+      return 65536;
+    case attribute::warp_size:
+      return 32;
+    case attribute::max_pitch:
+      return 2147483647;
+    case attribute::registers_per_block:
+    case attribute::registers_per_sm:
       return registers_per_sm;
-    case 13:
+    case attribute::clock_khz:
       return p.clock_khz;
-    case 14:
-      return 512;  // texture alignment
-    case 15:
-    case 19:
-    case 31:
-    case 41:
-    case 78:
-    case 79:
-    case 80:
-    case 90:
-    case 95:
-    case 99:
-      return 1;  // overlap, host mapping, concurrent kernels, unified addresses, priorities, L1
-                 // caching, preemption, cooperative launch, host registration
-    case 16:
+    case attribute::texture_alignment:
+      return 512;
+    case attribute::overlap:
+    case attribute::can_map_host_memory:
+    case attribute::concurrent_kernels:
+    case attribute::unified_addressing:
+    case attribute::stream_priorities:
+    case attribute::global_l1:
+    case attribute::local_l1:
+    case attribute::compute_preemption:
+    case attribute::cooperative_launch:
+    case attribute::host_register:
+      return 1;
+    case attribute::sms:
       return p.sms;
-    case 32:
-      return 1;  // ECC
-    case 33:
-      return device + 1;  // PCI bus
-    case 36:
+    case attribute::ecc:
+      return 1;
+    case attribute::pci_bus:
+      return device + 1;
+    case attribute::memory_clock_khz:
       return p.memory_clock_khz;
-    case 37:
+    case attribute::memory_bus_bits:
       return p.memory_bus_bits;
-    case 38:
+    case attribute::l2_bytes:
       return static_cast<int>(p.l2_bytes);
-    case 39:
+    case attribute::max_threads_per_sm:
       return max_threads_per_sm;
-    case 40:
-      return 3;  // copy engines
-    case 75:
+    case attribute::copy_engines:
+      return 3;
+    case attribute::major:
       return p.compute_major;
-    case 76:
+    case attribute::minor:
       return p.compute_minor;
-    case 81:
+    case attribute::shared_per_sm:
       return p.shared_per_sm;
-    case 87:
-      return 2;  // single to double rate
-    case 97:
+    case attribute::single_to_double:
+      return 2;
+    case attribute::shared_per_block_optin:
       return p.shared_per_block_optin;
-    case 102:
-      return 1;  // virtual memory management (cuMem*)
-    case 106:
+    case attribute::virtual_memory:
+    case attribute::memory_pools:
+      return 1;
+    case attribute::max_blocks_per_sm:
       return max_blocks_per_sm();
-    case 111:
+    case attribute::reserved_shared_per_block:
       return reserved_shared_per_block;
-    case 120:
-      return p.compute_major >= 9 ? 1 : 0;  // cluster launch
+    case attribute::cluster_launch:
+      return p.compute_major >= 9 ? 1 : 0;
     default:
-      if (attribute > 0 && attribute < 148) return 0;
+      if (number > 0 && number <= attribute::last) return 0;
       return std::nullopt;
   }
 }

@@ -71,6 +71,11 @@ def load() -> None:
         raise CollectError("torch is imported already; the virtual GPU must be loaded before it")
     check_torch()
     paths = library_paths()
-    paths = [path for path in paths if path.is_file()]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise CollectError(
+            f"prismcore is installed without {', '.join(missing)} (expected in {paths[0].parent}): "
+            "reinstall it from a wheel, or run `make build`"
+        )
     for path in paths:
         _loaded.append(ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL))

@@ -10,7 +10,7 @@ using namespace prism::standins;
 namespace {
 
 Error launch(const void* function, const abi::Dim3& grid, const abi::Dim3& block,
-             std::size_t shared_bytes, void* stream) {
+             std::size_t shared_bytes, void* stream, void** arguments) {
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > max_threads_per_block || block.z > 64 || grid.x == 0 ||
       grid.y == 0 || grid.z == 0 || grid.x > 2147483647U || grid.y > 65535 || grid.z > 65535) {
@@ -20,11 +20,12 @@ Error launch(const void* function, const abi::Dim3& grid, const abi::Dim3& block
   if (shared_bytes > static_cast<std::size_t>(session.options().device.shared_per_block_optin)) {
     return result(abi::invalid_value);
   }
-  const vgpu::LaunchShape shape{{grid.x, grid.y, grid.z},
-                                {block.x, block.y, block.z},
-                                static_cast<std::uint32_t>(shared_bytes)};
-  return session.launch(stream, function, shape) ? abi::success
-                                                 : result(abi::invalid_device_function);
+  KernelShape shape;
+  shape.grid = {grid.x, grid.y, grid.z};
+  shape.block = {block.x, block.y, block.z};
+  shape.shared_bytes = static_cast<std::uint32_t>(shared_bytes);
+  return session.launch(stream, function, shape, arguments) ? abi::success
+                                                            : result(abi::invalid_device_function);
 }
 
 struct Configuration {
@@ -36,23 +37,25 @@ thread_local std::vector<Configuration> configurations;  // of <<<>>> launches b
 
 }  // namespace
 
-PRISM_CUDART int cudaLaunchKernel(const void* function, abi::Dim3 grid, abi::Dim3 block, void**,
-                                  std::size_t shared_bytes, void* stream) noexcept {
-  return launch(function, grid, block, shared_bytes, stream);
+PRISM_CUDART int cudaLaunchKernel(const void* function, abi::Dim3 grid, abi::Dim3 block,
+                                  void** arguments, std::size_t shared_bytes,
+                                  void* stream) noexcept {
+  return launch(function, grid, block, shared_bytes, stream, arguments);
 }
 PRISM_CUDART int cudaLaunchCooperativeKernel(const void* function, abi::Dim3 grid, abi::Dim3 block,
-                                             void**, std::size_t shared_bytes,
+                                             void** arguments, std::size_t shared_bytes,
                                              void* stream) noexcept {
-  return launch(function, grid, block, shared_bytes, stream);
+  return launch(function, grid, block, shared_bytes, stream, arguments);
 }
 PRISM_CUDART int cudaLaunchKernelExC(const abi::LaunchConfig* config, const void* function,
-                                     void**) noexcept {
+                                     void** arguments) noexcept {
   if (config == nullptr) return result(abi::invalid_value);
-  return launch(function, config->grid, config->block, config->shared_bytes, config->stream);
+  return launch(function, config->grid, config->block, config->shared_bytes, config->stream,
+                arguments);
 }
-PRISM_CUDART int __cudaLaunchKernel(void* kernel, abi::Dim3 grid, abi::Dim3 block, void**,
+PRISM_CUDART int __cudaLaunchKernel(void* kernel, abi::Dim3 grid, abi::Dim3 block, void** arguments,
                                     std::size_t shared_bytes, void* stream) noexcept {
-  return launch(kernel, grid, block, shared_bytes, stream);
+  return launch(kernel, grid, block, shared_bytes, stream, arguments);
 }
 // A kernel's handle is the address of its host stub.
 PRISM_CUDART int __cudaGetKernel(void** kernel, const void* function) noexcept {

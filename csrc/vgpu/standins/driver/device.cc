@@ -1,8 +1,9 @@
 // Devices, contexts, errors and look-up by name.
 #include <dlfcn.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "vgpu/abi/cudart.h"
@@ -26,6 +27,9 @@ int device_of(const void* context) noexcept {
              ? static_cast<int>(index)
              : -1;
 }
+
+// By CUlimit: stack of a thread, print buffer, heap; then what has no default here.
+std::atomic<std::size_t> limits[16] = {1024, std::size_t{1} << 20, std::size_t{8} << 20};
 
 struct Text {
   int code;
@@ -142,6 +146,23 @@ PRISM_CUDA int cuCtxPushCurrent_v2(void* context) noexcept { return cuCtxSetCurr
 PRISM_CUDA int cuCtxPopCurrent_v2(void** context) noexcept { return cuCtxGetCurrent(context); }
 PRISM_CUDA int cuCtxGetDevice(int* device) noexcept {
   *device = Runtime::current_device();
+  return driver::success;
+}
+// The newer form names a context; what is not one means the current.
+PRISM_CUDA int cuCtxGetDevice_v2(int* device, void* context) noexcept {
+  const int named = device_of(context);
+  *device = named < 0 ? Runtime::current_device() : named;
+  return driver::success;
+}
+// Sizes of stacks, heaps and print buffers of kernels that never run: kept, of no effect.
+PRISM_CUDA int cuCtxSetLimit(int limit, std::size_t value) noexcept {
+  if (limit < 0 || limit >= static_cast<int>(std::size(limits))) return driver::invalid_value;
+  limits[limit] = value;
+  return driver::success;
+}
+PRISM_CUDA int cuCtxGetLimit(std::size_t* value, int limit) noexcept {
+  if (limit < 0 || limit >= static_cast<int>(std::size(limits))) return driver::invalid_value;
+  *value = limits[limit];
   return driver::success;
 }
 PRISM_CUDA int cuCtxSynchronize() noexcept {

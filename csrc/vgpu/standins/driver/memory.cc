@@ -180,3 +180,13 @@ PRISM_CUDA int cuPointerGetAttribute(void* out, int attribute, Address address) 
       return unimplemented("cuda", "cuPointerGetAttribute", driver::not_supported);
   }
 }
+PRISM_CUDA int cuPointerGetAttributes(unsigned count, const int* attributes, void** out,
+                                      Address address) noexcept {
+  // Unlike the single form this one succeeds for memory that CUDA does not know, with zeros.
+  for (unsigned i = 0; i < count; ++i) {
+    if (cuPointerGetAttribute(out[i], attributes[i], address) != driver::success) {
+      *static_cast<int*>(out[i]) = 0;
+    }
+  }
+  return driver::success;
+}

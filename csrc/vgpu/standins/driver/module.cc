@@ -1,4 +1,5 @@
 // Kernels that are loaded at run time, as Triton loads them: names and launches, no code.
+#include <array>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -23,9 +24,15 @@ int load(void** module) {
   return driver::success;
 }
 
-int launch(const void* function, const vgpu::LaunchShape& shape, void* stream) {
-  return vgpu::Session::get().launch(stream, function, shape) ? driver::success
-                                                              : driver::invalid_handle;
+int launch(const void* function, const std::array<std::uint32_t, 3>& grid,
+           const std::array<std::uint32_t, 3>& block, std::uint32_t shared_bytes, void* stream,
+           void** arguments) {
+  KernelShape shape;
+  shape.grid = grid;
+  shape.block = block;
+  shape.shared_bytes = shared_bytes;
+  return vgpu::Session::get().launch(stream, function, shape, arguments) ? driver::success
+                                                                         : driver::invalid_handle;
 }
 
 }  // namespace
@@ -79,23 +86,22 @@ PRISM_CUDA int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, i
 
 PRISM_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                               unsigned block_x, unsigned block_y, unsigned block_z,
-                              unsigned shared_bytes, void* stream, void**, void**) noexcept {
-  return launch(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes},
-                stream);
+                              unsigned shared_bytes, void* stream, void** arguments,
+                              void**) noexcept {
+  return launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
+                stream, arguments);
 }
 PRISM_CUDA int cuLaunchCooperativeKernel(void* function, unsigned grid_x, unsigned grid_y,
                                          unsigned grid_z, unsigned block_x, unsigned block_y,
                                          unsigned block_z, unsigned shared_bytes, void* stream,
-                                         void**) noexcept {
-  return launch(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes},
-                stream);
+                                         void** arguments) noexcept {
+  return launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
+                stream, arguments);
 }
-PRISM_CUDA int cuLaunchKernelEx(const driver::LaunchConfig* config, void* function, void**,
-                                void**) noexcept {
+PRISM_CUDA int cuLaunchKernelEx(const driver::LaunchConfig* config, void* function,
+                                void** arguments, void**) noexcept {
   if (config == nullptr) return driver::invalid_value;
-  return launch(function,
-                {{config->grid[0], config->grid[1], config->grid[2]},
-                 {config->block[0], config->block[1], config->block[2]},
-                 config->shared_bytes},
-                config->stream);
+  return launch(function, {config->grid[0], config->grid[1], config->grid[2]},
+                {config->block[0], config->block[1], config->block[2]}, config->shared_bytes,
+                config->stream, arguments);
 }
