@@ -1,31 +1,65 @@
-"""Runs a piece of a torch program as one rank of a large job, in a process of its own, on the virtual GPU."""
+"""Runs a piece of a torch program as one rank of a large job, in a process of its own, on the virtual GPU.
 
+The processes are forked from one that has imported torch, as `prism collect` does it.
+"""
+
+import atexit
+import functools
 import json
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 from typing import Any
 
-PRELUDE = """
-import ctypes, json, os, sys
+PARENT = """
+import ctypes, json, os, signal, sys
 from pathlib import Path
 import prismcore
+from prismcore.launch import standins
+os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
+standins.load()
+import torch
+import torch.distributed
+import prismcore.launch.store
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(300)
+        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        status = 1
+        try:
+            exec(compile(job["program"], "<rank>", "exec"), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(status)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+PRELUDE = """
+import ctypes, json
+from pathlib import Path
+import prismcore
+import torch
+import torch.distributed as dist
 from prismcore import _core
 from prismcore.graph import Graph
-from prismcore.launch import standins
 from prismcore.launch.splits import announce_splits
+from prismcore.launch.store import GhostStore
 from prismcore.profiles.cluster import default_cluster_for, load_cluster
 from prismcore.profiles.device import load_device
 
 RANK, WORLD = {rank}, {world}
-os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
-standins.load()
-door = ctypes.CDLL(str(Path(prismcore.__file__).parent / "lib/libprism_nccl.so"), ctypes.RTLD_GLOBAL)
+door = ctypes.CDLL(str(Path(prismcore.__file__).parent / "lib/libprism_nccl.so"))
 cluster = load_cluster(default_cluster_for("{device}")).to_core()
 _core.vgpu_start(RANK, WORLD, 8, load_device("{device}").to_core(), cluster)
-import torch
-import torch.distributed as dist
-from prismcore.launch.store import GhostStore
 torch.cuda.set_device(RANK % 8)
 
 
@@ -76,13 +110,27 @@ answer = {{}}
 """
 
 
+@functools.cache
+def parent() -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.communicate)
+    return process
+
+
 def run_rank(body: str, rank: int = 0, world: int = 1, device: str = "h100") -> dict[str, Any]:
     """What ``body`` put into the dictionary ``answer``."""
-    script = PRELUDE.format(rank=rank, world=world, device=device)
-    script += textwrap.dedent(body) + "\nprint(); print(json.dumps(answer), flush=True)\nos._exit(0)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        log, result = Path(folder, "log"), Path(folder, "answer")
+        program = PRELUDE.format(rank=rank, world=world, device=device) + textwrap.dedent(body)
+        program += f"\nPath({str(result)!r}).write_text(json.dumps(answer))\n"
+        forked = parent()
+        assert forked.stdin is not None
+        assert forked.stdout is not None
+        forked.stdin.write(json.dumps({"program": program, "log": str(log)}) + "\n")
+        forked.stdin.flush()
+        status = int(forked.stdout.readline())
+        assert status == 0, log.read_text()[-4000:]
+        answer: dict[str, Any] = json.loads(result.read_text())
     return answer
