@@ -124,10 +124,10 @@ std::uint32_t GraphBuilder::Impl::scan(std::uint32_t rank, std::span<const Op> g
                          std::to_string(op.ref) + ", bindings for " + std::to_string(slots) +
                          " slots given");
       }
-      if (closes_block(op)) cut(i + 1);
     } else if (is_iteration_mark(op)) {
       ++marks;
     }
+    if (ends_block(op, i + 1 - from)) cut(i + 1);
   }
   if (!sound || (!given.empty() && given.back().continues())) {
     throw GraphError(in_rank(rank) + find_fault(given, known));
@@ -209,10 +209,16 @@ void GraphBuilder::set_rank(std::uint32_t rank, std::span<const Op> ops,
   impl.check_bindings(rank, bindings, impl.needs);
 
   impl.block_ids.truncate(0);
+  impl.block_sites.truncate(0);
+  std::size_t launch = 0;
   for (const Impl::Cut& cut : impl.cuts.view()) {
     impl.block_ids.push(impl.add_block(ops.subspan(cut.from, cut.size), cut.hash));
+    if (call_sites.empty()) continue;
+    const bool launches = closes_block(ops[cut.from + cut.size - 1]);
+    impl.block_sites.push(launches && launch < call_sites.size() ? call_sites[launch] : 0);
+    launch += launches ? 1 : 0;
   }
-  const std::uint32_t program = impl.add_program(impl.block_ids.view(), call_sites);
+  const std::uint32_t program = impl.add_program(impl.block_ids.view(), impl.block_sites.view());
   impl.iterations = std::max(impl.iterations, iterations);
   impl.add_rank(rank, program, RankOrigin::ran, bindings, peaks);
 }
@@ -237,8 +243,10 @@ void GraphBuilder::infer_program(std::uint32_t rank, std::span<const std::uint32
       throw GraphError(here + " found, expected below " + std::to_string(impl.num_blocks()));
     }
     if (i + 1 < blocks.size() &&
-        !is_communication(impl.ops[impl.block_offsets[blocks[i] + 1] - 1].kind)) {
-      throw GraphError(here + " ends without communication, expected only as the last block");
+        !may_end_block(impl.ops[impl.block_offsets[blocks[i] + 1] - 1].kind)) {
+      throw GraphError(here +
+                       " ends without communication or a host synchronisation, "
+                       "expected only as the last block");
     }
   }
   Impl::Needs needs;

@@ -24,8 +24,9 @@ class GraphBuilder {
   // Communicators are one per (name, member list); asking again returns the same id.
   std::uint32_t communicator(std::string_view name, std::span<const std::uint32_t> members);
 
-  // Gives `rank` a program made of these ops (block cutting is done here). Slots of the ops
-  // index `bindings`. Ranks with equal content share one program.
+  // Gives `rank` a program made of these ops (block cutting is done here). Slots of the ops index
+  // `bindings`; call sites are one a communication launch. Ranks with equal content share one
+  // program.
   void set_rank(std::uint32_t rank, std::span<const Op> ops, std::span<const Binding> bindings,
                 std::span<const std::uint32_t> call_sites = {}, const MemoryPeaks& peaks = {});
   // Every rank of a recorded graph, its ids renamed.

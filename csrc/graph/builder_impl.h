@@ -82,7 +82,7 @@ struct GraphBuilder::Impl {
   std::unordered_map<std::uint32_t, Needs> known_needs;  // by program, of infer()
   // Scratch of set_rank.
   Buffer<Cut> cuts;
-  Buffer<std::uint32_t> block_ids;
+  Buffer<std::uint32_t> block_ids, block_sites;
   Needs needs;
 };
 

@@ -174,9 +174,11 @@ class Contents {
     for (std::size_t p = 0; p + 1 < g_.program_offsets.size(); ++p) {
       for (std::uint64_t i = g_.program_offsets[p]; i + 1 < g_.program_offsets[p + 1]; ++i) {
         const std::uint64_t end = g_.block_offsets[g_.program_blocks[i] + 1];
-        if (!is_communication(static_cast<OpKind>(g_.op_kind[end - 1]))) {
+        if (!may_end_block(static_cast<OpKind>(g_.op_kind[end - 1]))) {
           fail("program " + number(p) + ": block " + number(g_.program_blocks[i]) +
-               " ends without communication, expected only of a program's last block");
+               " ends without communication or a host synchronisation, expected only of a "
+               "program's last "
+               "block");
         }
       }
     }

@@ -115,9 +115,22 @@ constexpr bool is_communication(OpKind kind) noexcept { return kind >= OpKind::a
 constexpr bool is_point_to_point(OpKind kind) noexcept {
   return kind == OpKind::send || kind == OpKind::recv;
 }
-// True for the op that ends a block.
+constexpr bool is_host_sync(OpKind kind) noexcept {
+  return kind >= OpKind::stream_sync && kind <= OpKind::device_sync;
+}
+// Kinds that may end a block inside a program; its last block may end with any.
+constexpr bool may_end_block(OpKind kind) noexcept {
+  return is_communication(kind) || is_host_sync(kind);
+}
+// True for the last part of a communication launch, which ends a block.
 constexpr bool closes_block(const Op& op) noexcept {
   return is_communication(op.kind) && (op.flags & Op::group_continues) == 0;
+}
+// A block ends with a communication launch. A long one ends at a host synchronisation too, so that
+// loops which read values back one by one (object gathers over a large world) repeat as blocks.
+inline constexpr std::size_t long_block_ops = 256;
+constexpr bool ends_block(const Op& op, std::size_t block_ops) noexcept {
+  return closes_block(op) || (block_ops >= long_block_ops && is_host_sync(op.kind));
 }
 
 std::string_view name(OpKind kind) noexcept;  // "all_reduce", ...

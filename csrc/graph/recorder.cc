@@ -61,6 +61,7 @@ struct Recorder::Impl {
   }
 
   Graph finish(std::string_view metadata);
+  Buffer<std::uint32_t> sites_of_blocks() const;
   std::vector<std::uint32_t> used_slots() const;  // in order of first use; GraphError if unfit
 
   std::uint32_t rank, world_size;
@@ -89,6 +90,9 @@ void Recorder::append(const Op& op) {
   Impl& impl = *impl_;
   impl.ops.push(op);
   if (op.kind < OpKind::mark) [[likely]] {
+    if (is_host_sync(op.kind) && ends_block(op, impl.ops.size() - impl.block_start)) {
+      impl.close_block();
+    }
     return;
   }
   if (is_communication(op.kind)) {
@@ -180,6 +184,18 @@ std::vector<std::uint32_t> Recorder::Impl::used_slots() const {
   return used;
 }
 
+// Call sites were given one a communication launch; blocks that end otherwise have none.
+Buffer<std::uint32_t> Recorder::Impl::sites_of_blocks() const {
+  Buffer<std::uint32_t> sites;
+  std::size_t launch = 0;
+  for (const std::uint32_t block : program.view()) {
+    const bool launches = closes_block(ops[offsets[block + 1] - 1]);
+    sites.push(launches && launch < call_sites.size() ? call_sites[launch] : 0);
+    launch += launches ? 1 : 0;
+  }
+  return sites;
+}
+
 Graph Recorder::Impl::finish(std::string_view metadata) {
   if (ops.size() > block_start) close_block();
   const std::string fault = find_fault(ops.view(), {kernels.size(), strings.size()});
@@ -199,8 +215,7 @@ Graph Recorder::Impl::finish(std::string_view metadata) {
     if (is_communication(ops[i].kind)) ops[i].ref = number[ops[i].ref];
   }
 
-  call_sites.truncate(std::min(call_sites.size(), program.size()));
-  while (call_sites.size() < program.size()) call_sites.push(0);
+  const Buffer<std::uint32_t> sites = sites_of_blocks();
   const std::uint64_t program_offsets[] = {0, program.size()};
   const std::uint64_t binding_offsets[] = {0, bindings.size()};
   const std::uint32_t own_program = 0;
@@ -216,7 +231,7 @@ Graph Recorder::Impl::finish(std::string_view metadata) {
   set(format::Section::block_offsets, offsets.raw());
   set(format::Section::program_offsets, std::as_bytes(std::span(program_offsets)));
   set(format::Section::program_blocks, program.raw());
-  set(format::Section::program_call_sites, call_sites.raw());
+  set(format::Section::program_call_sites, sites.raw());
   set(format::Section::rank_ids, std::as_bytes(std::span(&rank, 1)));
   set(format::Section::rank_programs, std::as_bytes(std::span(&own_program, 1)));
   set(format::Section::rank_origins, std::as_bytes(std::span(&origin, 1)));

@@ -32,7 +32,7 @@ class Recorder {
   std::uint64_t num_communication_ops() const noexcept;
   std::uint32_t num_iterations() const noexcept;  // iteration marks seen
 
-  // Call sites in the order of closed blocks; shorter lists are allowed.
+  // Call sites in the order of communication launches; shorter lists are allowed.
   void set_call_sites(std::span<const std::uint32_t> strings);
   void set_peaks(const MemoryPeaks& peaks);
   // Closes the open block (ops after the last communication op form one of their own) and

@@ -147,3 +147,34 @@ TEST_CASE("what cannot be recorded is named") {
     CHECK_THROWS_AS(recorder.finish(), GraphError);
   }
 }
+
+TEST_CASE("a long block ends at a host synchronisation, and loops that read back repeat") {
+  Recorder recorder(0, 1);
+  const std::uint32_t slot = recorder.add_communicator("world", 1, 0);
+  const std::vector<std::uint32_t> members{0};
+  recorder.set_members(slot, members);
+  const auto append = [&](OpKind kind, int count = 1) {
+    Op op;
+    op.kind = kind;
+    if (is_communication(kind)) op.ref = slot;
+    for (int i = 0; i < count; ++i) recorder.append(op);
+  };
+  const std::uint32_t site = recorder.string("gather.py:7");
+  append(OpKind::host_gap, 3);
+  for (int i = 0; i < 1000; ++i) {
+    append(OpKind::copy);
+    append(OpKind::stream_sync);
+  }
+  append(OpKind::all_reduce);
+  recorder.set_call_sites(std::vector<std::uint32_t>{site});
+  const Graph graph = recorder.finish();
+  const ProgramView program = graph.program(0);
+  // 257 ops to the first synchronisation of a long block, then 256 at a time.
+  CHECK(program.blocks.size() == 8);
+  CHECK(graph.num_blocks() == 3);
+  CHECK(graph.block_size(program.blocks[0]) == 257);
+  CHECK(graph.block_size(program.blocks[1]) == long_block_ops);
+  CHECK(program.blocks[1] == program.blocks[6]);
+  for (std::size_t i = 0; i + 1 < 8; ++i) CHECK(program.call_sites[i] == 0);
+  CHECK(graph.string(program.call_sites[7]) == "gather.py:7");
+}

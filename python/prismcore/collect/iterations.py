@@ -60,8 +60,9 @@ def _longest_run(flags: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def mark_iterations(graph: Graph, rank: int) -> Graph:
     """The graph of one rank with marks where iterations end; the graph itself where none is found."""
     view = graph.rank(rank)
-    blocks = graph.program_blocks(view.program)
-    repetition = find_repetition(blocks)
+    stretches = graph.program_stretches(view.program)
+    numbers: dict[bytes, int] = {}
+    repetition = find_repetition([numbers.setdefault(s.tobytes(), len(numbers)) for s in stretches])
     if repetition is None:
         return graph
     builder = GraphBuilder(graph.world_size)
@@ -69,11 +70,12 @@ def mark_iterations(graph: Graph, rank: int) -> Graph:
     mark["kind"], mark["detail"], mark["dtype"] = OpKind.MARK, MarkKind.ITERATION, 255
     boundaries = set(repetition.boundaries)
     pieces = []
-    for i, block in enumerate([*blocks.tolist(), None]):
+    for i, stretch in enumerate(stretches):
         if i in boundaries:
             pieces.append(mark)
-        if block is not None:
-            pieces.append(graph.block(block))
+        pieces += [graph.block(int(block)) for block in stretch]
+    if len(stretches) in boundaries:
+        pieces.append(mark)
     ops = np.concatenate(pieces)
     kernels = {
         i: builder.kernel(graph.kernel(i)) for i in np.unique(ops["ref"][ops["kind"] == OpKind.KERNEL])
@@ -86,6 +88,8 @@ def mark_iterations(graph: Graph, rank: int) -> Graph:
         bindings.append(
             (builder.communicator(communicator.name, communicator.members), int(binding["position"]))
         )
-    sites = [builder.string(site) if site else 0 for site in graph.program_call_sites(view.program)]
+    ends = np.cumsum([len(stretch) for stretch in stretches]) - 1
+    names = graph.program_call_sites(view.program)
+    sites = [builder.string(names[end]) if names[end] else 0 for end in ends.tolist()]
     builder.set_rank(rank, ops, bindings, call_sites=sites, peaks=view.peaks)
     return builder.finish(graph.metadata)

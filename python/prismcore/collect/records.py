@@ -57,20 +57,28 @@ class Comparer:
         self._ignore_host = ignore_host
         self._numbers: dict[bytes, int] = {}
         self._kernels: dict[Kernel, int] = {}
-        self._of_block: dict[int, tuple[int, int, int]] = {}
+        self._of_stretch: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
     def record(self, graph: Graph, rank: int, slots: Slots, merged_blocks: Sequence[int]) -> Record:
-        """``merged_blocks``: the rank's program as the builder that merged it numbers blocks."""
+        """``merged_blocks``: the rank's program as the builder that merged it numbers blocks.
+
+        Compared is what lies between communication launches: a long stretch is several blocks, and
+        where it is cut depends on how many ops came before.
+        """
         view = graph.rank(rank)
-        local_blocks = graph.program_blocks(view.program).tolist()
         kernels = [
             self._kernels.setdefault(graph.kernel(i), len(self._kernels)) for i in range(graph.num_kernels)
         ]
         number_of_kernel = np.asarray(kernels, dtype=np.uint32)
-        for local, merged in zip(local_blocks, merged_blocks, strict=True):
-            if merged not in self._of_block:
-                self._of_block[merged] = self._parts(merged, graph.block(local), number_of_kernel)
-        parts = [self._of_block[merged] for merged in merged_blocks]
+        parts = []
+        start = 0
+        for local_blocks in graph.program_stretches(view.program):
+            stretch = tuple(merged_blocks[start : start + len(local_blocks)])
+            start += len(stretch)
+            if stretch not in self._of_stretch:
+                ops = np.concatenate([graph.block(int(block)) for block in local_blocks])
+                self._of_stretch[stretch] = self._parts(ops, number_of_kernel)
+            parts.append(self._of_stretch[stretch])
         return Record(
             roles=slots,
             blocks=tuple(part[0] for part in parts),
@@ -79,10 +87,7 @@ class Comparer:
             requested_bytes=view.peaks.requested_bytes,
         )
 
-    def _parts(
-        self, merged: int, ops: OpArray, number_of_kernel: npt.NDArray[np.uint32]
-    ) -> tuple[int, int, int]:
-        ops = ops.copy()
+    def _parts(self, ops: OpArray, number_of_kernel: npt.NDArray[np.uint32]) -> tuple[int, int, int]:
         is_kernel = ops["kind"] == OpKind.KERNEL
         ops["ref"][is_kernel] = number_of_kernel[ops["ref"][is_kernel]]
         ops["ref"][ops["kind"] == OpKind.MARK] = 0  # a label
@@ -94,8 +99,7 @@ class Comparer:
         communication = ops[kind >= OpKind.ALL_REDUCE].copy()
         communication["host_ns"] = communication["duration_ns"] = 0
         communication["flags"] &= 0xFC  # where the duration comes from
-        whole = self._number(b"all", ops) if self._ignore_host else merged
-        return whole, self._number(b"work", work), self._number(b"comm", communication)
+        return self._number(b"all", ops), self._number(b"work", work), self._number(b"comm", communication)
 
     def _number(self, which: bytes, ops: OpArray) -> int:
         return self._numbers.setdefault(which + ops.tobytes(), len(self._numbers))

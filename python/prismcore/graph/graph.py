@@ -209,6 +209,15 @@ class Graph:
         """Where each block begins among the stored ops; shape [blocks + 1]."""
         return self.core.block_offsets()
 
+    def program_stretches(self, program: int) -> list[npt.NDArray[np.uint32]]:
+        """The program's block ids, cut after each communication launch (a long stretch without
+        communication is several blocks)."""
+        blocks = self.program_blocks(program)
+        last_kinds = np.array([self.block(int(block))["kind"][-1] for block in np.unique(blocks)])
+        launches = last_kinds[np.unique(blocks, return_inverse=True)[1]] >= OpKind.ALL_REDUCE
+        cuts = np.flatnonzero(launches) + 1
+        return [part for part in np.split(blocks, cuts) if len(part)]
+
     def program_blocks(self, program: int) -> npt.NDArray[np.uint32]:
         """Block ids of a program in order; shape [blocks of the program]."""
         return self.core.program_blocks(program)
