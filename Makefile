@@ -57,8 +57,12 @@ demo: install ## from nothing to a mapped and replayed Megatron job of 64 ranks
 	$(VENV)/bin/prism replay $(DEMO)/job.prism --ranks 0,63
 	$(VENV)/bin/prism export perfetto $(DEMO)/job.prism -o $(DEMO)/job.pftrace
 
-bench: install ## every benchmark at a small size; each takes --help
-	@set -e; for b in benchmarks/*.py; do echo "== $$b --quick"; $(PY) $$b --quick; done
+bench: install ## benchmarks at small sizes; those that need public traces only where PRISM_DATA names them
+	$(PY) benchmarks/record_op.py --ops 200000 --repeats 3
+	$(PY) benchmarks/replay_event.py --ranks 64,512,4096 --repeats 1
+	$(PY) benchmarks/replay_scale.py --ranks 256,1024 --repeats 1
+	@set -e; if [ -n "$$PRISM_DATA" ]; then for b in comm_accuracy kernel_accuracy host_cost; do \
+	  $(PY) benchmarks/$$b.py; done; fi
 
 clean:
 	rm -rf build dist python/prismcore/_core*.so python/prismcore/_core.pyi python/prismcore/lib

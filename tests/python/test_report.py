@@ -100,10 +100,10 @@ def test_tables_show_every_cell_in_the_unit_of_the_head():
     assert [line.split() for line in shown] == [
         ["title"],
         ["rank", "peak", "sent", "name"],
-        ["MiB", "MiB"],
+        ["B", "MiB"],
         ["\u2500" * len(shown[3].strip())],
-        ["0", "0.00", "200.00", "a[b]"],
-        ["10", "0.00", "0.00", "[red]c"],
+        ["0", "2,048", "200.00", "a[b]"],
+        ["10", "0", "0.00", "[red]c"],
     ]
     assert "time  1.500 us" in text(fields_table("title", {"time_ns": 1500}))
 

@@ -23,25 +23,25 @@ def fields_table(title: str, fields: Mapping[str, object] | Iterable[tuple[str, 
 
 
 def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """One line a row. All times share one unit, and all sizes one; it stands in the heads."""
+    """One line a row. All times share one unit, sizes one a column; units stand in the heads."""
     table = _table(title, show_header=True)
     values = list(zip(*rows, strict=True)) or [() for _ in columns]
-    scales = {}
-    for suffix in ("_ns", "_bytes"):
-        sizes = [
+    longest = max(
+        (
             abs(n)
             for name, column in zip(columns, values, strict=True)
-            if name.endswith(suffix)
+            if name.endswith("_ns")
             for n in _numbers(column)
-        ]
-        scales[suffix] = column_scale(suffix, max(sizes, default=0))
+        ),
+        default=0,
+    )
     texts = []
     for name, column in zip(columns, values, strict=True):
-        suffix = next((s for s in scales if name.endswith(s)), "")
-        scale, unit = scales.get(suffix, (1, ""))
+        largest = longest if name.endswith("_ns") else max(map(abs, _numbers(column)), default=0)
+        scale, unit = column_scale(name, largest)
         right = len(_numbers(column)) == len(column) or all(str(v).endswith("%") for v in column)
         table.add_column(f"{label(name)}\n{unit}", justify="right" if right else "left", no_wrap=True)
-        digits = 0 if scale == 1 else 3 if suffix == "_ns" else 2
+        digits = 0 if scale == 1 else 3 if name.endswith("_ns") else 2
         texts.append(
             [f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v) for v in column]
         )
