@@ -175,7 +175,7 @@ bool Replayer::run_step(RankState& r, const Step& step) {
 // in_order: whatever is added later starts at the host clock or after it.
 void Replayer::segment(RankState& r, const Step& step, bool in_order) {
   if (r.scaled && step.kernel) return scaled_kernel(r, step);
-  std::int64_t host = r.clock.host(), end = r.clock.stream(step.stream);
+  const std::int64_t host = r.clock.host(), stream = r.clock.stream(step.stream);
   const Span span = r.clock.run(step.stream, step.time);
   if (r.shown) show(r, step.stream, r.position, step.op, r.clock.host(), span);
   if (span.end - span.begin == step.time.busy_ns) {
@@ -186,18 +186,14 @@ void Replayer::segment(RankState& r, const Step& step, bool in_order) {
       r.ledger.compute_with_gaps(span.begin, span.end, step.time.busy_ns, r.clock.host())) {
     return;
   }
+  std::int64_t end = stream;
   for (std::uint32_t k = step.first; k != step.first + step.count; ++k) {
     const Kernel& kernel = r.table->kernels[k];
-    host += kernel.host_ns;
-    if (kernel.duration_ns == Kernel::sync) {
-      host = std::max(host, end);
-      continue;
-    }
-    const std::int64_t begin = std::max(end, host);
+    const std::int64_t begin = std::max(end, host + kernel.host_ns);
     end = begin + kernel.duration_ns;
     r.ledger.compute(begin, end);
   }
-  PRISM_CHECK(end == span.end && host == r.clock.host());
+  PRISM_CHECK(end == span.end);
 }
 
 void Replayer::scaled_kernel(RankState& r, const Step& step) {

@@ -45,16 +45,26 @@ class Programs:
     ops: list[list[dict[str, Any]]] = field(default_factory=list)
     groups: list[list[int]] = field(default_factory=list)
 
-    def shuffle_launches(self, random: Any) -> None:
+    def swap_any(self, random: Any) -> None:
         """Swaps neighbouring ops of some ranks, so that orders cross: legal or not."""
-        for ops in self.ops:
-            for _ in range(random.randint(0, 3)):
-                if len(ops) < 2:
-                    break
-                i = random.randrange(len(ops) - 1)
-                grouped = any(o.get("flags", 0) & OpFlag.GROUP_CONTINUES for o in ops[max(i - 1, 0) : i + 2])
-                if not grouped:
-                    ops[i], ops[i + 1] = ops[i + 1], ops[i]
+        for r, ops in enumerate(self.ops):
+            units = _units(ops)
+            for _ in range(random.randint(0, 6)):
+                if len(units) > 1:
+                    i = random.randrange(len(units) - 1)
+                    units[i], units[i + 1] = units[i + 1], units[i]
+            self.ops[r] = [op for unit in units for op in unit]
+
+    def swap_independent(self, random: Any) -> None:
+        """Swaps neighbours that are on different streams and have nothing to do with each other, many
+        times. What was legal stays legal, but only for hosts that run ahead of their devices."""
+        for r, ops in enumerate(self.ops):
+            units = _units(ops)
+            for _ in range(4 * len(units)):
+                i = random.randrange(max(len(units) - 1, 1))
+                if i + 1 < len(units) and _independent(units[i], units[i + 1]):
+                    units[i], units[i + 1] = units[i + 1], units[i]
+            self.ops[r] = [op for unit in units for op in unit]
 
     def build(self) -> Graph:
         builder = GraphBuilder(self.ranks)
@@ -83,34 +93,79 @@ def _kernel() -> Any:
 KERNEL = _kernel()
 
 
+ACTIONS = ("local",) * 4 + ("collective", "message", "group", "mark")
+ASYNC_ACTIONS = ("local",) * 2 + ("collective", "message") * 2 + ("group", "mark")
+ASYNC_KINDS = tuple(
+    k for k in LOCAL_KINDS if k not in (OpKind.STREAM_SYNC, OpKind.EVENT_SYNC, OpKind.DEVICE_SYNC)
+)
+
+
 @st.composite
-def programs(draw: st.DrawFn, *, max_ranks: int = 4, max_actions: int = 40) -> Programs:
+def programs(
+    draw: st.DrawFn, *, max_ranks: int = 4, max_actions: int = 40, asynchronous: bool = False
+) -> Programs:
+    """asynchronous: the host synchronises rarely."""
     ranks = draw(st.integers(1, max_ranks))
     p = Programs(ranks, ops=[[] for _ in range(ranks)], groups=[list(range(ranks))])
     if ranks > 2:
         p.groups.append(list(range(1, ranks)))
-    one_stream = draw(st.booleans())
+    one_stream = not asynchronous and draw(st.booleans())
     pick_stream = st.just(0) if one_stream else streams
     marks = draw(st.booleans())
+    kinds = LOCAL_KINDS
+    if asynchronous and draw(st.booleans()):
+        kinds = ASYNC_KINDS
     for _ in range(draw(st.integers(0, max_actions))):
-        action = draw(
-            st.sampled_from(["local", "local", "local", "local", "collective", "message", "group", "mark"])
-        )
+        action = draw(st.sampled_from(ASYNC_ACTIONS if asynchronous else ACTIONS))
         if action == "local":
-            p.ops[draw(st.integers(0, ranks - 1))].append(draw(local_ops(pick_stream)))
+            p.ops[draw(st.integers(0, ranks - 1))].append(draw(local_ops(pick_stream, kinds)))
         elif action == "mark":
             for r in range(ranks if marks else 0):
                 p.ops[r].append(
                     {"kind": OpKind.MARK, "detail": MarkKind.ITERATION, "host_ns": draw(host_times)}
                 )
         else:
-            _communicate(draw, p, action, pick_stream)
+            flags = [0] * 9 if asynchronous else [0] * 3
+            _communicate(draw, p, action, pick_stream, st.sampled_from([*flags, OpFlag.BLOCKING]))
     return p
 
 
+def _units(ops: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Ops, grouped launches together."""
+    units: list[list[dict[str, Any]]] = []
+    inside = False
+    for op in ops:
+        if inside:
+            units[-1].append(op)
+        else:
+            units.append([op])
+        inside = bool(op.get("flags", 0) & OpFlag.GROUP_CONTINUES)
+    return units
+
+
+def _independent(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
+    moving = (OpKind.KERNEL, OpKind.SET, OpKind.COPY, OpKind.HOST_CALLBACK, OpKind.ALLOCATE, OpKind.FREE)
+    for op in (*a, *b):
+        kind = op["kind"]
+        if not (kind in moving or kind.is_communication or kind in (OpKind.EVENT_RECORD, OpKind.EVENT_WAIT)):
+            return False
+        if op.get("flags", 0) & OpFlag.BLOCKING:
+            return False
+    for x in a:
+        for y in b:
+            touched = [{o["stream"], o.get("event_stream", o["stream"])} for o in (x, y)]
+            if touched[0] & touched[1]:
+                return False
+            if "communicator" in x and x["communicator"] == y.get("communicator"):
+                return False
+    return True
+
+
 @st.composite
-def local_ops(draw: st.DrawFn, pick_stream: st.SearchStrategy[int]) -> dict[str, Any]:
-    kind = draw(st.sampled_from(LOCAL_KINDS))
+def local_ops(
+    draw: st.DrawFn, pick_stream: st.SearchStrategy[int], kinds: tuple[OpKind, ...]
+) -> dict[str, Any]:
+    kind = draw(st.sampled_from(kinds))
     op: dict[str, Any] = {"kind": kind, "stream": draw(pick_stream), "host_ns": draw(host_times)}
     if kind in (OpKind.KERNEL, OpKind.COPY, OpKind.SET, OpKind.HOST_CALLBACK, OpKind.HOST_GAP):
         op["duration_ns"] = draw(durations)
@@ -123,7 +178,13 @@ def local_ops(draw: st.DrawFn, pick_stream: st.SearchStrategy[int]) -> dict[str,
     return op
 
 
-def _communicate(draw: st.DrawFn, p: Programs, action: str, pick_stream: st.SearchStrategy[int]) -> None:
+def _communicate(
+    draw: st.DrawFn,
+    p: Programs,
+    action: str,
+    pick_stream: st.SearchStrategy[int],
+    flags: st.SearchStrategy[int],
+) -> None:
     c = draw(st.integers(0, len(p.groups) - 1))
     members = p.groups[c]
 
@@ -135,7 +196,7 @@ def _communicate(draw: st.DrawFn, p: Programs, action: str, pick_stream: st.Sear
             "stream": draw(pick_stream),
             "host_ns": draw(host_times),
             "duration_ns": draw(durations),
-            "flags": draw(st.sampled_from([0, 0, 0, OpFlag.BLOCKING])),
+            "flags": draw(flags),
             **fields,
         }
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,7 +31,11 @@ def check_against_oracle(p: Programs, eager_bytes: int) -> None:
     graph = p.build()
     oracle = Oracle(graph, eager_bytes=eager_bytes)
     oracle.run()
-    result = replay(graph, eager_bytes=eager_bytes)
+    check_result(p, graph, oracle, eager_bytes)
+
+
+def check_result(p: Programs, graph: Graph, oracle: Oracle, eager_bytes: int) -> None:
+    result = replay(graph, eager_bytes=eager_bytes, timeline_ranks=[0])
     ends = [oracle.iteration_ends(r) for r in oracle.ranks]
     iterations = min(len(e) for e in ends)
     assert result.iteration_end_ns.tolist() == [e[:iterations] for e in ends]
@@ -37,12 +43,13 @@ def check_against_oracle(p: Programs, eager_bytes: int) -> None:
     parts = result.splits.sum(axis=2) - result.splits[:, :, 1]
     assert (parts == np.diff(result.iteration_end_ns, axis=1, prepend=0)).all()
     assert result.events == sum(len(ops) for ops in p.ops)
-    shown = replay(graph, eager_bytes=eager_bytes, timeline_ranks=[0]).timeline
+    shown = result.timeline
     assert shown is not None
     device = shown.stream != 65535
     spans = zip(shown.start_ns[device].tolist(), shown.end_ns[device].tolist(), strict=True)
     expected = [(a, b) for kind, a, b in oracle.ranks[0].intervals if kind != "waiting"]
     assert sorted(spans) == sorted(expected)
+    assert same(result, replay(graph, eager_bytes=eager_bytes))
 
 
 @given(programs(), st.sampled_from([0, 8, 64]))
@@ -51,10 +58,17 @@ def test_equals_the_naive_replay(p: Programs, eager_bytes: int) -> None:
     check_against_oracle(p, eager_bytes)
 
 
-@given(programs(max_actions=20), st.randoms(use_true_random=False))
+@given(programs(asynchronous=True), st.sampled_from([0, 8]), st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+def test_equals_the_naive_replay_of_hosts_that_run_ahead(p: Programs, eager_bytes: int, random: Any) -> None:
+    p.swap_independent(random)
+    check_against_oracle(p, eager_bytes)
+
+
+@given(programs(max_actions=25), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
-def test_deadlocks_exactly_where_the_naive_replay_does(p: Programs, random: object) -> None:
-    p.shuffle_launches(random)
+def test_deadlocks_exactly_where_the_naive_replay_does(p: Programs, random: Any) -> None:
+    p.swap_any(random)
     graph = p.build()
     oracle = Oracle(graph)
     try:
@@ -63,13 +77,10 @@ def test_deadlocks_exactly_where_the_naive_replay_does(p: Programs, random: obje
         with pytest.raises((DeadlockError, MismatchError)):
             replay(graph)
         return
-    ends = [oracle.iteration_ends(r) for r in oracle.ranks]
-    iterations = min(len(e) for e in ends)
     try:
-        result = replay(graph)
+        check_result(p, graph, oracle, 0)
     except MismatchError:  # the oracle does not compare sizes
         return
-    assert result.iteration_end_ns.tolist() == [e[:iterations] for e in ends]
 
 
 @given(programs(), st.integers(0, 3))

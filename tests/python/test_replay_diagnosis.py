@@ -69,7 +69,7 @@ def test_members_must_agree(field: str, value: int, word: str) -> None:
 
 def test_roots_must_agree_and_gathers_may_be_larger_there() -> None:
     def rooted(kind: OpKind, root: int, size: int) -> tuple[str, dict[str, object]]:
-        return "rooted", {"kind": kind, "communicator": 0, "root": root, "bytes": size, "duration_ns": 5}
+        return kind.name.lower(), {"communicator": 0, "root": root, "bytes": size, "duration_ns": 5}
 
     with pytest.raises(MismatchError, match="different roots"):
         replay(programs_of([rooted(OpKind.BROADCAST, 0, 8)], [rooted(OpKind.BROADCAST, 1, 8)]).finish())

@@ -16,15 +16,12 @@
 
 namespace prism::vgpu {
 
-// A kernel as it is launched: one entry for each address and shape, or for each name and shape
-// where it is recorded by name (address nullptr).
 struct KernelInfo {
-  const void* address = nullptr;
-  KernelShape shape;
-  std::int64_t duration_ns = 0;
-  std::uint64_t launches = 0;
   std::uint32_t id = 0;  // of the recorder
   Provenance provenance = Provenance::unknown;
+  std::int64_t duration_ns = 0;
+  std::uint64_t launches = 0;
+  std::string name;
 };
 
 // Names of kernels by the address the program launches them by. Filled before main() by the
@@ -45,6 +42,7 @@ class FunctionNames {
 // the kernel.
 class KernelTable {
  public:
+  static constexpr std::uint32_t missing = UINT32_MAX;
   struct Function {
     std::string_view name;
     LaunchCounts counts;
@@ -52,29 +50,26 @@ class KernelTable {
 
   // nullptr: not registered.
   const Function* function(const void* address);
-  // nullptr: not launched yet.
-  KernelInfo* find(const void* address, const KernelShape& shape) noexcept;
-  KernelInfo& insert(const KernelInfo& kernel, std::string_view name);
+  std::uint32_t find(const void* address, const KernelShape& shape) const noexcept;
+  void insert(const void* address, const KernelShape& shape, std::uint32_t kernel);
   // The kernel with this id of the recorder; made by `make` if new.
   template <class F>
-  KernelInfo& of_id(std::uint32_t id, std::string_view name, F&& make) {
+  std::uint32_t of_id(std::uint32_t id, F&& make) {
     if (id >= by_id_.size()) by_id_.resize(std::size_t{id} + 1, missing);
     if (by_id_[id] == missing) {
       by_id_[id] = static_cast<std::uint32_t>(kernels_.size());
       kernels_.push_back(make());
-      names_.emplace_back(name);
     }
-    return kernels_[by_id_[id]];
+    return by_id_[id];
   }
-  std::size_t size() const noexcept { return kernels_.size(); }
-  const KernelInfo& operator[](std::size_t i) const noexcept { return kernels_[i]; }
-  const std::string& name(std::size_t i) const noexcept { return names_[i]; }
+  KernelInfo& operator[](std::uint32_t kernel) noexcept { return kernels_[kernel]; }
+  const std::vector<KernelInfo>& all() const noexcept { return kernels_; }
 
  private:
-  static constexpr std::uint32_t missing = UINT32_MAX;
-  struct Slot {  // small, so that a look-up touches one line of the table and one kernel
-    std::uint32_t tag = 0;
+  struct Slot {
+    const void* address = nullptr;
     std::uint32_t kernel = missing;
+    KernelShape shape;
   };
   struct FunctionSlot {
     const void* address = nullptr;
@@ -83,7 +78,6 @@ class KernelTable {
   FunctionSlot& function_slot(const void* address) noexcept;
   void grow();
   void grow_functions();
-  void place(std::uint64_t hash, std::uint32_t kernel) noexcept;
 
   std::vector<FunctionSlot> functions_;
   std::size_t used_functions_ = 0;
@@ -91,7 +85,6 @@ class KernelTable {
   std::size_t used_ = 0;
   std::vector<std::uint32_t> by_id_;
   std::vector<KernelInfo> kernels_;
-  std::vector<std::string> names_;
 };
 
 }  // namespace prism::vgpu

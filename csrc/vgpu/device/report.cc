@@ -57,10 +57,9 @@ std::string Session::report() const {
 
   std::uint64_t launches = 0;
   std::map<std::string_view, std::uint64_t> unknown;
-  for (std::size_t i = 0; i < impl.kernels.size(); ++i) {
-    const KernelInfo& kernel = impl.kernels[i];
+  for (const KernelInfo& kernel : impl.kernels.all()) {
     launches += kernel.launches;
-    if (kernel.provenance == Provenance::unknown) unknown[impl.kernels.name(i)] += kernel.launches;
+    if (kernel.provenance == Provenance::unknown) unknown[kernel.name] += kernel.launches;
   }
   out += "], ";
   append_field(out, "launches", static_cast<std::int64_t>(launches));
