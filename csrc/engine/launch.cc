@@ -1,6 +1,7 @@
 // Communication: from the issue of a launch to its end.
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "engine/replayer.h"
 #include "engine/text.h"
@@ -212,6 +213,7 @@ bool Replayer::resolve_all(RankState& r, std::uint16_t& stuck) {
 bool Replayer::block(RankState& r, std::uint16_t stream) {
   const Launch& l = r.launches[r.homes[stream]];
   r.stuck_on = r.homes[stream];
+  PRISM_CHECK(!r.waits);  // a node in two lists would tie them into a knot
   r.waits = true;
   lists_.append(waiters(l.handle(l.next)), r.index);
   return false;

@@ -78,7 +78,8 @@ bool Replayer::next_block(RankState& r) noexcept {
 void Replayer::run_rank(std::uint32_t i) {
   RankState& r = ranks_[i];
   if (r.finished) return;
-  if (r.ahead != nullptr && !look_again(r)) return;
+  // Back on the common path with its own node still among the runnable: that one goes on.
+  if (r.ahead != nullptr && (!look_again(r) || r.waits)) return;
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
       const std::int64_t host = r.clock.host();
