@@ -61,7 +61,14 @@ void set_member_source(nb::object source) {
   nb::handle kept = source.release();
   Session::get().set_member_source([kept](const OpenCommunicator& open) {
     const nb::gil_scoped_acquire interpreter;
-    return nb::cast<std::vector<std::uint32_t>>(kept(as_tuple(open)));
+    try {
+      return nb::cast<std::vector<std::uint32_t>>(kept(as_tuple(open)));
+    } catch (nb::python_error& error) {
+      // It is asked below C code, through which no exception may pass: the members stay unknown.
+      error.discard_as_unraisable("members of a communicator");
+    } catch (const nb::cast_error&) {
+    }
+    return std::vector<std::uint32_t>();
   });
 }
 

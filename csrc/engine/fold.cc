@@ -61,7 +61,7 @@ class BlockFolder {
         event(StepKind::wait, op);
         break;
       case OpKind::stream_sync:
-        step(StepKind::sync_stream, op.stream);
+        sync_stream(op.stream);
         break;
       case OpKind::event_sync:
         event(StepKind::sync_event, op);
@@ -117,13 +117,24 @@ class BlockFolder {
       segment_open_ = true;
     }
     segment_.time.append(pending_ns_, op.duration_ns);
+    out_.kernels.push_back({pending_ns_, op.duration_ns});
     pending_ns_ = 0;
-    out_.kernels.push_back({segment_.time.host_ns, op.duration_ns});
     ++segment_.count;
     facts_.compute_streams |= bit(op.stream);
     facts_.compute_ns[static_cast<std::size_t>(op.provenance())] +=
         static_cast<double>(op.duration_ns);
-    if (op.is_blocking()) step(StepKind::sync_stream, op.stream);
+    if (op.is_blocking()) sync_stream(op.stream);
+  }
+
+  void sync_stream(std::uint16_t stream) {
+    if (!folded_ || !segment_open_ || segment_.stream != stream || segment_.time.busy_ns == 0) {
+      step(StepKind::sync_stream, stream);
+      return;
+    }
+    segment_.time.sync(pending_ns_);
+    out_.kernels.push_back({pending_ns_, Kernel::sync});
+    pending_ns_ = 0;
+    ++segment_.count;
   }
 
   void event(StepKind kind, const Op& op) {

@@ -9,20 +9,41 @@
 
 namespace prism {
 
-// Kernels of one stream with no op of another stream or rank between them, folded: the same end as
-// launching them one by one, whatever the clocks are. Host times count from the segment's begin.
+// Kernels of one stream, and synchronisations with it, with no op of another stream or rank between
+// them, folded: the same ends as one by one, whatever the clocks are. A max-plus matrix: host and
+// stream end at the later of what the host's begin and what the stream's begin bring about.
 struct Segment {
-  std::int64_t lead_ns = 0;  // host time up to the first launch of some length
-  std::int64_t host_ns = 0;  // host time in all
-  std::int64_t busy_ns = 0;  // sum of durations: what a stream that lags behind the host takes
-  std::int64_t tail_ns = 0;  // end when the stream was idle all along
+  static constexpr std::int64_t never = INT64_MIN / 4;
 
-  // The next kernel: `host` ns after the last launch, `duration` on the stream.
+  std::int64_t lead_ns = 0;      // host time up to the first launch of some length
+  std::int64_t busy_ns = 0;      // sum of durations
+  std::int64_t host_ns = 0;      // host's end after the host's begin
+  std::int64_t tail_ns = 0;      // stream's end after the host's begin
+  std::int64_t lag_ns = 0;       // stream's end after the stream's begin
+  std::int64_t sync_ns = never;  // host's end after the stream's begin; never: no synchronisation
+
+  bool syncs() const noexcept { return sync_ns > never / 2; }
+
+  // The next kernel: `host` ns after the last op, `duration` on the stream.
   void append(std::int64_t host, std::int64_t duration) noexcept {
-    host_ns += host;
+    spend(host);
     if (busy_ns == 0) lead_ns = host_ns;
     tail_ns = std::max(tail_ns, host_ns) + duration;
+    lag_ns = std::max(lag_ns, sync_ns) + duration;
     busy_ns += duration;
+  }
+  // The host, `host` ns after the last op, waits for the stream. Only behind a kernel of some
+  // length.
+  void sync(std::int64_t host) noexcept {
+    spend(host);
+    host_ns = std::max(host_ns, tail_ns);
+    sync_ns = std::max(sync_ns, lag_ns);
+  }
+
+ private:
+  void spend(std::int64_t host) noexcept {
+    host_ns += host;
+    sync_ns += syncs() ? host : 0;
   }
 };
 
@@ -54,10 +75,11 @@ class ClockRules {
   // Folded kernels on s; returns from the start of the first (that has a length) to the end of the
   // last. Between them lie gaps exactly if the span is longer than busy_ns.
   Span run(std::uint16_t s, const Segment& segment) noexcept {
-    const std::int64_t h = host(), begin = std::max(at(s), h + segment.lead_ns);
-    at(s) = std::max(at(s) + segment.busy_ns, h + segment.tail_ns);
+    const std::int64_t h = host(), t = at(s);
+    at(s) = std::max(t + segment.lag_ns, h + segment.tail_ns);
     spend(segment.host_ns);
-    return {begin, at(s)};
+    host_at_least(t + segment.sync_ns);
+    return {std::max(t, h + segment.lead_ns), at(s)};
   }
   // When a communication op on s is ready on this rank.
   std::int64_t ready(std::uint16_t s) const noexcept { return std::max(host(), stream(s)); }

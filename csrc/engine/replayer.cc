@@ -176,7 +176,7 @@ bool Replayer::run_step(RankState& r, const Step& step) {
 // in_order: whatever is added later starts at the host clock or after it.
 void Replayer::segment(RankState& r, const Step& step, bool in_order) {
   if (r.scaled && step.kernel) return scaled_kernel(r, step);
-  const std::int64_t host = r.clock.host(), stream = r.clock.stream(step.stream);
+  std::int64_t host = r.clock.host(), end = r.clock.stream(step.stream);
   const Span span = r.clock.run(step.stream, step.time);
   if (r.shown) show(r, step.stream, r.position, step.op, r.clock.host(), span);
   if (span.end - span.begin == step.time.busy_ns) {
@@ -187,14 +187,18 @@ void Replayer::segment(RankState& r, const Step& step, bool in_order) {
       r.ledger.compute_with_gaps(span.begin, span.end, step.time.busy_ns, r.clock.host())) {
     return;
   }
-  std::int64_t end = stream;
   for (std::uint32_t k = step.first; k != step.first + step.count; ++k) {
     const Kernel& kernel = r.table->kernels[k];
-    const std::int64_t begin = std::max(end, host + kernel.host_ns);
+    host += kernel.host_ns;
+    if (kernel.duration_ns == Kernel::sync) {
+      host = std::max(host, end);
+      continue;
+    }
+    const std::int64_t begin = std::max(end, host);
     end = begin + kernel.duration_ns;
     r.ledger.compute(begin, end);
   }
-  PRISM_CHECK(end == span.end);
+  PRISM_CHECK(end == span.end && host == r.clock.host());
 }
 
 void Replayer::scaled_kernel(RankState& r, const Step& step) {

@@ -242,6 +242,12 @@ bool Replayer::issue(RankState& r, const Step& step) {
       ahead.ops.push_back(std::move(d));
       return true;
     case StepKind::segment:
+      if (step.time.syncs()) {  // its kernels concern no one else: it may wait as a whole
+        if (!known(step.stream)) return false;
+        segment(r, step, false);
+        return true;
+      }
+      [[fallthrough]];
     case StepKind::callback:
     case StepKind::launch:
       r.clock.spend(step.time.host_ns);

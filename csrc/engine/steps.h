@@ -13,7 +13,7 @@
 namespace prism::engine {
 
 enum class StepKind : std::uint8_t {
-  segment,  // kernels of one stream
+  segment,  // kernels of one stream, and synchronisations with it
   host,     // host time alone
   record,
   wait,
@@ -37,8 +37,10 @@ struct Step {
   Segment time;
 };
 
+// One op of a segment.
 struct Kernel {
-  std::int64_t host_ns = 0;  // since the begin of the segment
+  static constexpr std::int64_t sync = -1;  // as duration: the host waits for the stream
+  std::int64_t host_ns = 0;                 // since the op before
   std::int64_t duration_ns = 0;
 };
 

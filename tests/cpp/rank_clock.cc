@@ -67,6 +67,11 @@ TEST_CASE("a folded segment ends as its kernels do, one by one") {
         gaps = true;
       }
       covered_to = start + duration;
+      if (pick(2) > 0) continue;
+      const std::int64_t wait = pick(20);
+      segment.sync(wait);
+      one_by_one.spend(wait);
+      one_by_one.sync_stream(0);
     }
     const Span span = folded.run(0, segment);
     CHECK(folded.host() == one_by_one.host());

@@ -1,5 +1,7 @@
 """Unmodified torch on the virtual GPU: values, memory, streams, and what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from vgpu_program import run_program
@@ -358,3 +360,25 @@ def test_a_call_that_is_not_implemented_is_counted_and_refused() -> None:
     assert answer["bad"] == [400, 101, 1, 1, 1, 0]
     assert {"library": "cudart", "function": "cudaGraphCreate", "calls": 2} in answer["unimplemented"]
     assert {"library": "cuda", "function": "cuTexObjectCreate", "calls": 1} in answer["unimplemented"]
+
+
+def test_triton_kernels_are_launched_through_the_driver(tmp_path: Path) -> None:
+    answer = run_program(
+        # The compiler reads the function's source, so the program needs a file of its own.
+        f"""
+        from pathlib import Path
+        path = Path({str(tmp_path)!r}) / "compiled.py"
+        path.write_text("import torch\\n\\ndef function(x):\\n    return torch.tanh(x * x) + x\\n")
+        sys.path.insert(0, str(path.parent))
+        from compiled import function
+
+        answer["shape"] = list(torch.compile(function)(torch.ones(4096, device="cuda")).shape)
+        torch.cuda.synchronize()
+        graph = finish()
+        answer["names"] = [graph.kernel(i).name for i in range(graph.num_kernels)]
+        """,
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+    )
+    assert answer["shape"] == [4096]
+    assert any(name.startswith("triton_") for name in answer["names"])

@@ -133,7 +133,7 @@ struct Session::Impl {
 
   void memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns);
   void run_kernel(Stream& stream, KernelInfo& kernel);
-  std::uint32_t add_kernel(std::string_view name, const KernelShape& shape);
+  KernelInfo make_kernel(std::string_view name, const KernelShape& shape);
   void know_members(Communicator& communicator);
   std::int64_t duration_of(const Op& op);
 

@@ -28,7 +28,7 @@ std::size_t hash(const void* address) noexcept {
   return static_cast<std::size_t>(h ^ h >> 32);
 }
 
-std::size_t hash(const void* address, const KernelShape& shape) noexcept {
+std::uint64_t hash(const void* address, const KernelShape& shape) noexcept {
   std::uint64_t h = reinterpret_cast<std::uintptr_t>(address);
   const auto mix = [&h](std::uint64_t word) {
     h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -38,7 +38,7 @@ std::size_t hash(const void* address, const KernelShape& shape) noexcept {
   mix(std::uint64_t{shape.grid[2]} << 32 | shape.shared_bytes);
   mix(std::uint64_t{shape.block[0]} << 40 ^ std::uint64_t{shape.block[1]} << 20 ^ shape.block[2]);
   mix(static_cast<std::uint64_t>(shape.gemm.n) << 20 ^ static_cast<std::uint64_t>(shape.gemm.k));
-  return static_cast<std::size_t>(h ^ h >> 32);
+  return h ^ h >> 32;
 }
 
 }  // namespace
@@ -63,31 +63,41 @@ const KernelTable::Function* KernelTable::function(const void* address) {
   return &slot.function;
 }
 
-std::uint32_t KernelTable::find(const void* address, const KernelShape& shape) const noexcept {
-  if (slots_.empty()) return missing;
+KernelInfo* KernelTable::find(const void* address, const KernelShape& shape) noexcept {
+  if (slots_.empty()) return nullptr;
+  const std::uint64_t h = hash(address, shape);
   const std::size_t mask = slots_.size() - 1;
-  for (std::size_t i = hash(address, shape) & mask;; i = (i + 1) & mask) {
+  for (std::size_t i = h & mask;; i = (i + 1) & mask) {
     const Slot& slot = slots_[i];
-    if (slot.kernel == missing) return missing;
-    if (slot.address == address && slot.shape == shape) return slot.kernel;
+    if (slot.kernel == missing) return nullptr;
+    if (slot.tag != static_cast<std::uint32_t>(h >> 32)) continue;
+    KernelInfo& kernel = kernels_[slot.kernel];
+    if (kernel.address == address && kernel.shape == shape) return &kernel;
   }
 }
 
-void KernelTable::insert(const void* address, const KernelShape& shape, std::uint32_t kernel) {
+KernelInfo& KernelTable::insert(const KernelInfo& kernel, std::string_view name) {
   if (used_ * 2 >= slots_.size()) grow();
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t i = hash(address, shape) & mask;
-  while (slots_[i].kernel != missing) i = (i + 1) & mask;
-  slots_[i] = {address, kernel, shape};
+  place(hash(kernel.address, kernel.shape), static_cast<std::uint32_t>(kernels_.size()));
   ++used_;
+  names_.emplace_back(name);
+  return kernels_.emplace_back(kernel);
+}
+
+void KernelTable::place(std::uint64_t hash, std::uint32_t kernel) noexcept {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t i = hash & mask;
+  while (slots_[i].kernel != missing) i = (i + 1) & mask;
+  slots_[i] = {static_cast<std::uint32_t>(hash >> 32), kernel};
 }
 
 void KernelTable::grow() {
-  std::vector<Slot> old = std::exchange(slots_, {});
+  const std::vector<Slot> old = std::exchange(slots_, {});
   slots_.resize(old.empty() ? 1024 : old.size() * 2);
-  used_ = 0;
   for (const Slot& slot : old) {
-    if (slot.kernel != missing) insert(slot.address, slot.shape, slot.kernel);
+    if (slot.kernel == missing) continue;
+    const KernelInfo& kernel = kernels_[slot.kernel];
+    place(hash(kernel.address, kernel.shape), slot.kernel);
   }
 }
 

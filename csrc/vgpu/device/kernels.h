@@ -16,12 +16,15 @@
 
 namespace prism::vgpu {
 
+// A kernel as it is launched: one entry for each address and shape, or for each name and shape
+// where it is recorded by name (address nullptr).
 struct KernelInfo {
-  std::uint32_t id = 0;  // of the recorder
-  Provenance provenance = Provenance::unknown;
+  const void* address = nullptr;
+  KernelShape shape;
   std::int64_t duration_ns = 0;
   std::uint64_t launches = 0;
-  std::string name;
+  std::uint32_t id = 0;  // of the recorder
+  Provenance provenance = Provenance::unknown;
 };
 
 // Names of kernels by the address the program launches them by. Filled before main() by the
@@ -42,7 +45,6 @@ class FunctionNames {
 // the kernel.
 class KernelTable {
  public:
-  static constexpr std::uint32_t missing = UINT32_MAX;
   struct Function {
     std::string_view name;
     LaunchCounts counts;
@@ -50,26 +52,29 @@ class KernelTable {
 
   // nullptr: not registered.
   const Function* function(const void* address);
-  std::uint32_t find(const void* address, const KernelShape& shape) const noexcept;
-  void insert(const void* address, const KernelShape& shape, std::uint32_t kernel);
+  // nullptr: not launched yet.
+  KernelInfo* find(const void* address, const KernelShape& shape) noexcept;
+  KernelInfo& insert(const KernelInfo& kernel, std::string_view name);
   // The kernel with this id of the recorder; made by `make` if new.
   template <class F>
-  std::uint32_t of_id(std::uint32_t id, F&& make) {
+  KernelInfo& of_id(std::uint32_t id, std::string_view name, F&& make) {
     if (id >= by_id_.size()) by_id_.resize(std::size_t{id} + 1, missing);
     if (by_id_[id] == missing) {
       by_id_[id] = static_cast<std::uint32_t>(kernels_.size());
       kernels_.push_back(make());
+      names_.emplace_back(name);
     }
-    return by_id_[id];
+    return kernels_[by_id_[id]];
   }
-  KernelInfo& operator[](std::uint32_t kernel) noexcept { return kernels_[kernel]; }
-  const std::vector<KernelInfo>& all() const noexcept { return kernels_; }
+  std::size_t size() const noexcept { return kernels_.size(); }
+  const KernelInfo& operator[](std::size_t i) const noexcept { return kernels_[i]; }
+  const std::string& name(std::size_t i) const noexcept { return names_[i]; }
 
  private:
-  struct Slot {
-    const void* address = nullptr;
+  static constexpr std::uint32_t missing = UINT32_MAX;
+  struct Slot {  // small, so that a look-up touches one line of the table and one kernel
+    std::uint32_t tag = 0;
     std::uint32_t kernel = missing;
-    KernelShape shape;
   };
   struct FunctionSlot {
     const void* address = nullptr;
@@ -78,6 +83,7 @@ class KernelTable {
   FunctionSlot& function_slot(const void* address) noexcept;
   void grow();
   void grow_functions();
+  void place(std::uint64_t hash, std::uint32_t kernel) noexcept;
 
   std::vector<FunctionSlot> functions_;
   std::size_t used_functions_ = 0;
@@ -85,6 +91,7 @@ class KernelTable {
   std::size_t used_ = 0;
   std::vector<std::uint32_t> by_id_;
   std::vector<KernelInfo> kernels_;
+  std::vector<std::string> names_;
 };
 
 }  // namespace prism::vgpu

@@ -57,9 +57,10 @@ std::string Session::report() const {
 
   std::uint64_t launches = 0;
   std::map<std::string_view, std::uint64_t> unknown;
-  for (const KernelInfo& kernel : impl.kernels.all()) {
+  for (std::size_t i = 0; i < impl.kernels.size(); ++i) {
+    const KernelInfo& kernel = impl.kernels[i];
     launches += kernel.launches;
-    if (kernel.provenance == Provenance::unknown) unknown[kernel.name] += kernel.launches;
+    if (kernel.provenance == Provenance::unknown) unknown[impl.kernels.name(i)] += kernel.launches;
   }
   out += "], ";
   append_field(out, "launches", static_cast<std::int64_t>(launches));

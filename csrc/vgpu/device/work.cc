@@ -5,12 +5,14 @@
 
 namespace prism::vgpu {
 
-std::uint32_t Session::Impl::add_kernel(std::string_view name, const KernelShape& shape) {
-  const std::uint32_t id = recorder->kernel(name, shape);
-  return kernels.of_id(id, [&] {
-    const KernelCost cost = kernel_cost(name, shape, options.device);
-    return KernelInfo{id, cost.provenance, cost.duration_ns, 0, std::string(name)};
-  });
+KernelInfo Session::Impl::make_kernel(std::string_view name, const KernelShape& shape) {
+  const KernelCost cost = kernel_cost(name, shape, options.device);
+  KernelInfo kernel;
+  kernel.shape = shape;
+  kernel.duration_ns = cost.duration_ns;
+  kernel.provenance = cost.provenance;
+  kernel.id = recorder->kernel(name, shape);
+  return kernel;
 }
 
 void Session::Impl::run_kernel(Stream& stream, KernelInfo& kernel) {
@@ -30,7 +32,9 @@ void Session::kernel(void* stream, std::string_view name, const KernelShape& sha
   if (!impl.recording()) return;
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
-  if (s != nullptr && impl.active) impl.run_kernel(*s, impl.kernels[impl.add_kernel(name, shape)]);
+  if (s == nullptr || !impl.active) return;
+  const std::uint32_t id = impl.recorder->kernel(name, shape);
+  impl.run_kernel(*s, impl.kernels.of_id(id, name, [&] { return impl.make_kernel(name, shape); }));
 }
 
 bool Session::launch(void* stream, const void* function, KernelShape shape,
@@ -43,12 +47,13 @@ bool Session::launch(void* stream, const void* function, KernelShape shape,
   const KernelTable::Function* known = impl.kernels.function(function);
   if (known == nullptr) return false;
   if (arguments != nullptr && known->counts.tells()) known->counts.read(arguments, shape);
-  std::uint32_t kernel = impl.kernels.find(function, shape);
-  if (kernel == KernelTable::missing) {
-    kernel = impl.add_kernel(known->name, shape);
-    impl.kernels.insert(function, shape, kernel);
+  KernelInfo* kernel = impl.kernels.find(function, shape);
+  if (kernel == nullptr) {
+    KernelInfo made = impl.make_kernel(known->name, shape);
+    made.address = function;
+    kernel = &impl.kernels.insert(made, known->name);
   }
-  impl.run_kernel(*s, impl.kernels[kernel]);
+  impl.run_kernel(*s, *kernel);
   return true;
 }
 
@@ -157,7 +162,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
       lock.unlock();
       std::vector<std::uint32_t> members = source(open);
       lock.lock();
-      PRISM_CHECK(members.empty() || members.size() == open.size);
+      if (members.size() != open.size) members.clear();  // not this communicator's: not known
       impl.communicators[part.ref].members = std::move(members);
     }
     impl.know_members(impl.communicators[part.ref]);

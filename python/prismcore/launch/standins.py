@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -77,5 +78,6 @@ def load() -> None:
             f"prismcore is installed without {', '.join(missing)} (expected in {paths[0].parent}): "
             "reinstall it from a wheel, or run `make build`"
         )
+    os.environ.setdefault("TRITON_LIBCUDA_PATH", str(paths[0].parent))  # Triton links the driver by folder
     for path in paths:
         _loaded.append(ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL))
