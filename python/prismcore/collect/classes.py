@@ -24,10 +24,12 @@ from typing import Protocol
 __all__ = ["ClassFinder", "Level", "Likeness", "Record", "World", "compare"]
 
 _SHARDED_SHARE = 0.25
+_SHARDED_MEMORY = 0.25
 _SMALL_FACTOR = 4
 _LARGEST_WHOLE = 8
 _SMALL_WORLD = 8
-_SHARDED_RANKS = 48
+_CONFIRMATIONS = 3
+_MOST_RANKS = 48
 
 
 class World(Protocol):
@@ -57,7 +59,9 @@ class Record:
 class Likeness(Enum):
     EQUAL = 0
     SHARDED = 1
-    """Equal communication and requested memory; few blocks differ in their work."""
+    """Equal communication, similar memory; few blocks differ in their work. (Memory is not quite the
+    program's own: torch's watchdog threads give buffers of work that nobody waited for back when
+    they come to it.)"""
     DIFFERENT = 2
 
 
@@ -68,7 +72,8 @@ def compare(a: Record, b: Record) -> Likeness:
         return Likeness.EQUAL
     differing = sum(x != y for x, y in zip(a.work, b.work, strict=True))
     few = differing <= max(1, int(len(a.work) * _SHARDED_SHARE))
-    return Likeness.SHARDED if few and a.requested_bytes == b.requested_bytes else Likeness.DIFFERENT
+    low, high = sorted((a.requested_bytes, b.requested_bytes))
+    return Likeness.SHARDED if few and high - low <= low * _SHARDED_MEMORY else Likeness.DIFFERENT
 
 
 class Level(Enum):
@@ -217,8 +222,8 @@ class ClassFinder:
     def _plan(self) -> list[int]:
         """One rank a cell; then, cell by cell, ranks that confirm, as the allowance permits.
 
-        Two a cell where ranks of a cell are taken to be equal (some cells have more from the probing,
-        others then have one); three to eight where they are known to differ.
+        Up to three more where ranks of a cell are taken to be equal; three to eight in all where they
+        are known to differ.
         """
         wanted = list(self._forced)
         self.confirming = set()
@@ -239,25 +244,32 @@ class ClassFinder:
                     wanted.append(rank)
                     self.confirming.add(rank)
             return wanted
+        return wanted + self._confirm(ran)
+
+    def _confirm(self, ran: dict[Hashable, list[int]]) -> list[int]:
+        """Random ranks, up to three a cell, as long as few ranks of the world run."""
         cells = len(self._cells) - len(self._alone)
-        confirmed = sum(bool(self._confirmed & set(ranks)) for ranks in ran.values())
-        allowance = max(2 * cells - sum(map(len, ran.values())), -(-cells // 3) - confirmed)
-        for cell, ranks in sorted(self._cells.items(), key=lambda item: len(ran[item[0]])):
-            if len(ran[cell]) == len(ranks) or self._confirmed & set(ran[cell]):
-                continue
-            if allowance <= 0:
-                break
-            rank = next(r for r in self._order_in(cell) if r not in ran[cell])
-            ran[cell].append(rank)
-            wanted.append(rank)
-            self.confirming.add(rank)
-            allowance -= 1
-        self._confirmed |= self.confirming
-        return wanted
+        done = sum(bool(self._confirmed & set(ranks)) for ranks in ran.values())
+        allowance = min(_MOST_RANKS, self._world.world_size // 4) - sum(map(len, ran.values()))
+        allowance = max(allowance, -(-cells // 3) - done)
+        chosen: list[int] = []
+        for turn in range(_CONFIRMATIONS):
+            for cell, ranks in sorted(self._cells.items(), key=lambda item: len(ran[item[0]])):
+                if len(ran[cell]) == len(ranks) or len(self._confirmed & set(ran[cell])) > turn:
+                    continue
+                if allowance <= 0:
+                    return chosen
+                rank = next(r for r in self._order_in(cell) if r not in ran[cell])
+                ran[cell].append(rank)
+                chosen.append(rank)
+                self.confirming.add(rank)
+                self._confirmed.add(rank)
+                allowance -= 1
+        return chosen
 
     def _ranks_a_cell(self, ran: dict[Hashable, list[int]]) -> int:
         """As many as the allowance permits, three to eight."""
-        allowance = min(_SHARDED_RANKS, self._world.world_size // 2)
+        allowance = min(_MOST_RANKS, self._world.world_size // 2)
         sizes = [(len(self._cells[cell]), len(ranks)) for cell, ranks in ran.items()]
         for each in range(8, 3, -1):
             if sum(max(min(each, size), have) for size, have in sizes) <= allowance:
