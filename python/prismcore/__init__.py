@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph, GraphBuilder
+    from prismcore.launch.iteration import mark_iteration
 
-__all__ = ["Graph", "GraphBuilder", "replay"]
+__all__ = ["Graph", "GraphBuilder", "mark_iteration", "replay"]
 __version__ = "0.1.0"
 
 
@@ -16,6 +17,8 @@ def __getattr__(name: str) -> Any:
     # Loaded on first use: `import prismcore` alone costs a trainer nothing.
     if name == "replay":
         return import_module("prismcore.replay")  # callable
+    if name == "mark_iteration":
+        return import_module("prismcore.launch.iteration").mark_iteration
     if name in __all__:
         from prismcore import graph
 

@@ -204,6 +204,27 @@ def test_what_only_the_first_and_the_last_rank_do_is_theirs_alone():
         assert all(record(r) == record(like) for r in ranks if r not in ran)
 
 
+def test_ranks_whose_memory_wavers_do_not_all_run():
+    """Plain data parallelism where every rank gives a buffer back at a moment of its own."""
+
+    def record(rank: int) -> Record:
+        return Record(
+            roles="r",
+            blocks=(rank, 1, 2, 3),
+            work=(0, 1, 2, 3),
+            communication=(0, 1, 2, 3),
+            requested_bytes=1000 + rank % 7,
+        )
+
+    roles = Roles([], 64, 8)
+    finder = ClassFinder(roles, roles.surroundings())
+    while wanted := finder.next_ranks():
+        for rank in wanted:
+            finder.add(rank, record(rank))
+    assert finder.levels() == [Level.SHARDED]
+    assert len(finder.records) <= 12
+
+
 def test_a_block_more_is_a_difference():
     a = Record(roles="r", blocks=(1, 2), work=(1, 2), communication=(1, 1), requested_bytes=0)
     b = Record(roles="r", blocks=(1, 2, 2), work=(1, 2, 2), communication=(1, 1, 1), requested_bytes=0)

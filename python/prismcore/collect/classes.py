@@ -24,6 +24,7 @@ from typing import Protocol
 __all__ = ["ClassFinder", "Level", "Likeness", "Record", "World", "compare"]
 
 _SHARDED_SHARE = 0.25
+_SHARDED_BLOCKS = 2
 _SHARDED_MEMORY = 0.25
 _SMALL_FACTOR = 4
 _LARGEST_WHOLE = 8
@@ -50,8 +51,7 @@ class Record:
     """Of its communicators, by slot."""
     blocks: tuple[int, ...]
     work: tuple[int, ...]
-    """Of each block, all but its memory ops: how large the blocks are that an allocator hands out, and
-    when it asks the device for more, depends on all that was allocated before."""
+    """Of each block, the ops that the program itself asked for: without those of memory and events."""
     communication: tuple[int, ...]
     requested_bytes: int
 
@@ -71,7 +71,7 @@ def compare(a: Record, b: Record) -> Likeness:
     if a.blocks == b.blocks:
         return Likeness.EQUAL
     differing = sum(x != y for x, y in zip(a.work, b.work, strict=True))
-    few = differing <= max(1, int(len(a.work) * _SHARDED_SHARE))
+    few = differing <= max(_SHARDED_BLOCKS, int(len(a.work) * _SHARDED_SHARE))
     low, high = sorted((a.requested_bytes, b.requested_bytes))
     return Likeness.SHARDED if few and high - low <= low * _SHARDED_MEMORY else Likeness.DIFFERENT
 
@@ -388,7 +388,8 @@ def _judge(factor: _Factor, records: dict[int, Record]) -> None:
         return
     first, last = positions[0], positions[-1]
     if len(positions) == 2:
-        factor.level = Level.EACH
+        sharded = likeness(first, last) is Likeness.SHARDED and factor.size > _LARGEST_WHOLE
+        factor.level = Level.SHARDED if sharded else Level.EACH
         return
     inner = positions[1:-1]
     pairs = [(a, b) for i, a in enumerate(positions) for b in positions[i + 1 :]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +36,6 @@ def find_repetition(blocks: Sequence[int] | npt.NDArray[np.integer]) -> Repetiti
     ids = np.asarray(blocks)
     best: tuple[int, int, int] | None = None  # covered, start, period
     for period in range(1, len(ids) // 2 + 1):
-        if best is not None and period > best[0]:
-            break
         start, length = _longest_run(ids[period:] == ids[:-period])
         covered = length + period
         if length >= period and (best is None or covered > best[0]):
@@ -77,11 +75,14 @@ def mark_iterations(graph: Graph, rank: int) -> Graph:
     if len(stretches) in boundaries:
         pieces.append(mark)
     ops = np.concatenate(pieces)
-    kernels = {
-        i: builder.kernel(graph.kernel(i)) for i in np.unique(ops["ref"][ops["kind"] == OpKind.KERNEL])
+    renaming: dict[OpKind, Callable[[int], int]] = {
+        OpKind.KERNEL: lambda i: builder.kernel(graph.kernel(i)),
+        OpKind.MARK: lambda i: builder.string(graph.string(i)) if i else 0,
     }
-    is_kernel = ops["kind"] == OpKind.KERNEL
-    ops["ref"][is_kernel] = [kernels[i] for i in ops["ref"][is_kernel].tolist()]
+    for kind, intern in renaming.items():
+        chosen = ops["kind"] == kind
+        numbers = {i: intern(i) for i in np.unique(ops["ref"][chosen]).tolist()}
+        ops["ref"][chosen] = [numbers[i] for i in ops["ref"][chosen].tolist()]
     bindings = []
     for binding in view.bindings:
         communicator = graph.communicator(int(binding["communicator"]))

@@ -47,6 +47,19 @@ def busy_time_ns(ops: OpArray) -> int:
     return int(ops["duration_ns"].sum()) + int(ops["host_ns"].sum())
 
 
+# What an allocator does depends on all that was allocated before and on when torch's watchdog
+# threads give buffers back: not on the program alone.
+_BOOKKEEPING = (
+    OpKind.EVENT_RECORD,
+    OpKind.EVENT_WAIT,
+    OpKind.QUERY,
+    OpKind.ALLOCATE,
+    OpKind.FREE,
+    OpKind.RESERVE,
+    OpKind.RELEASE,
+)
+
+
 class Comparer:
     """Makes ranks comparable: equal numbers stand for equal blocks of any rank.
 
@@ -95,7 +108,7 @@ class Comparer:
             ops["duration_ns"][ops["kind"] == OpKind.HOST_GAP] = 0
             ops["host_ns"] = 0
         kind = ops["kind"]
-        work = ops[(kind < OpKind.ALLOCATE) | (kind > OpKind.RELEASE)]
+        work = ops[~np.isin(kind, _BOOKKEEPING)]
         communication = ops[kind >= OpKind.ALL_REDUCE].copy()
         communication["host_ns"] = communication["duration_ns"] = 0
         communication["flags"] &= 0xFC  # where the duration comes from

@@ -80,12 +80,7 @@ class Roles:
                 if name is not None:
                     self._by_name[name] = (k, g)
         self.factors = self._find_factors()
-        self._by_positions = {
-            positions: rank
-            for rank, positions in enumerate(
-                zip(*(factor.position.tolist() for factor in self.factors), strict=True)
-            )
-        }
+        self._by_positions = {self.positions(rank): rank for rank in range(world_size)}
 
     def factor_sizes(self) -> list[int]:
         return [factor.size for factor in self.factors]
@@ -153,7 +148,8 @@ class Roles:
             return name, (role.kind, index), group
         position = int(kind.position_of[rank])
         pair = sorted((position, (position + role.offset) % len(group)))
-        return name, (-1 - rank, pair[0] * len(group) + pair[1]), [int(group[p]) for p in pair]
+        members = [int(group[p]) for p in pair]
+        return name, (-1 - role.kind, members[0] * self.world_size + members[1]), members
 
     def _world_kind(self) -> Kind:
         ranks = np.arange(self.world_size)

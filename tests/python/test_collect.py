@@ -1,0 +1,174 @@
+"""Whole jobs on the virtual GPU: ranks that were inferred against the same ranks run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prismcore.collect import CollectOptions, CollectProgress, CollectResult, collect
+from prismcore.collect.options import parse_ranks
+from prismcore.errors import CollectError, OutOfMemoryError, ProfileError, RankFailedError
+from prismcore.graph import Graph, RankOrigin
+from prismcore.graph.op import MarkKind, OpKind
+from prismcore.replay import replay
+
+MEGATRON = str(Path(__file__).parents[2] / "examples" / "megatron_gpt.py")
+DDP = str(Path(__file__).parents[2] / "examples" / "ddp.py")
+
+
+def run(*command: str, world_size: int, **options) -> CollectResult:
+    return collect(CollectOptions(command=command, world_size=world_size, **options))
+
+
+@pytest.fixture(scope="module", params=["sharded", "plain"])
+def jobs(request) -> tuple[str, CollectResult, CollectResult]:
+    flags = ["--no-dist-optimizer"] if request.param == "plain" else []
+    command = [MEGATRON, "--tp", "2", "--pp", "4", *flags]
+    auto = run(*command, world_size=64)
+    return request.param, auto, run(*command, world_size=64, ranks="all")
+
+
+@pytest.mark.torch
+def test_inferred_ranks_are_what_they_would_have_been(jobs):
+    kind, auto, everything = jobs
+    a, b = auto.graph, everything.graph
+    assert auto.ranks_run <= (32 if kind == "sharded" else 16)
+    assert auto.ranks_run + auto.ranks_inferred == 64
+    assert (everything.ranks_run, everything.ranks_inferred) == (64, 0)
+    assert a.communication_digest() == b.communication_digest()
+    if kind == "plain":
+        assert a.digest() == b.digest()
+    spread = auto.metadata["spread"]["peak"]
+    for rank in range(64):
+        mine, real = a.rank(rank).peaks, b.rank(rank).peaks
+        assert mine.requested_bytes == real.requested_bytes
+        difference = abs(mine.allocated_bytes - real.allocated_bytes) / real.allocated_bytes
+        assert difference <= min(0.01, spread + 1e-9)
+    times = [replay(graph).median_iteration_time_ns for graph in (a, b)]
+    assert abs(times[0] - times[1]) <= 0.001 * times[1]
+
+
+@pytest.mark.torch
+def test_the_replayed_curve_peaks_where_the_allocator_said(jobs):
+    _, _, everything = jobs
+    for rank in range(0, 64, 7):
+        assert peak_of_curve(everything.graph, rank) == everything.graph.rank(rank).peaks.allocated_bytes
+
+
+def peak_of_curve(graph: Graph, rank: int) -> int:
+    ops = graph.ops(rank)
+    change = np.where(ops["kind"] == OpKind.ALLOCATE, ops["bytes"], 0)
+    change -= np.where(ops["kind"] == OpKind.FREE, ops["bytes"], 0)
+    return int(np.cumsum(change).max())
+
+
+@pytest.mark.torch
+def test_origins_and_metadata_say_what_ran(jobs):
+    _, auto, _ = jobs
+    origins = [auto.graph.rank(rank).origin for rank in range(64)]
+    assert origins.count(RankOrigin.INFERRED) == auto.ranks_inferred
+    assert origins.count(RankOrigin.CHECKED) == auto.ranks_checked > 0
+    metadata = auto.graph.metadata
+    assert metadata["command"][0] == MEGATRON
+    assert (metadata["device"], metadata["iterations"]) == ("virtual:h100", 3)
+    assert "gpus_per_node" in metadata["cluster"]  # the profile's text
+    assert metadata["unknown_kernels"] == {}
+    assert metadata["unimplemented"] == {}
+
+
+@pytest.mark.torch
+def test_ranks_of_a_list_run_and_the_rest_is_absent():
+    steps: list[CollectProgress] = []
+    options = CollectOptions(
+        command=[MEGATRON, "--tp", "2", "--layers", "2"], world_size=16, ranks="3,9-10", iterations=2
+    )
+    result = collect(options, steps.append)
+    assert result.graph.ranks.tolist() == [3, 9, 10]
+    assert result.graph.iterations == 2
+    assert steps[-1].phase == "done"
+    assert [s.done for s in steps] == sorted(s.done for s in steps)
+
+
+MARKED = """
+import prismcore, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+for step in range(6):
+    for _ in range(2):
+        dist.all_reduce(torch.ones(16, device="cuda"))
+    {end}
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("end", "iterations"), [("prismcore.mark_iteration()", 3), ("pass", 5)])
+def test_iterations_of_a_program_without_an_optimizer(tmp_path, end, iterations):
+    """Marked by the program: the rank ends after three. Not marked: found in what repeats, which for
+    six equal steps of two all-reduces may be taken in other pieces, but never as none."""
+    (tmp_path / "train.py").write_text(MARKED.format(end=end))
+    result = run("train.py", world_size=2, working_directory=tmp_path, ranks="all")
+    ops = result.graph.ops(0)
+    marks = (ops["kind"] == OpKind.MARK) & (ops["detail"] == MarkKind.ITERATION)
+    reductions = int((ops["kind"] == OpKind.ALL_REDUCE).sum())
+    if end != "pass":
+        assert (int(marks.sum()), reductions) == (iterations, 6)
+        assert result.metadata["notes"] == []
+    else:
+        assert reductions == 12
+        assert int(marks.sum()) >= iterations
+        assert "repetition" in result.metadata["notes"][0]
+
+
+@pytest.mark.torch
+def test_plain_data_parallelism_runs_few_ranks():
+    result = run(DDP, "--layers", "2", "--hidden", "128", "--heads", "4", "--vocab", "512", world_size=64)
+    assert result.ranks_run <= 20
+    assert len(result.graph.ranks) == 64
+    assert replay(result.graph).median_iteration_time_ns > 0
+
+
+@pytest.mark.torch
+def test_a_job_that_does_not_fit_names_stage_rank_and_op():
+    command = [MEGATRON, "--preset", "70b", "--attention", "local", "--tp", "8", "--pp", "16"]
+    with pytest.raises(OutOfMemoryError) as caught:
+        run(*command, "--micro-batches", "16", world_size=256, keep_partial=True)
+    text = str(caught.value)
+    for words in ("rank 0", "pipeline stage 0 of 16", "asked for", "held", "softmax"):
+        assert words in text
+    partial = caught.value.partial
+    assert partial is not None
+    assert partial.ranks.tolist() == [0]
+    assert partial.metadata["partial"] is True
+
+
+@pytest.mark.torch
+def test_sizes_that_do_not_divide_the_world_are_told_in_one_line():
+    with pytest.raises(RankFailedError) as caught:
+        run(MEGATRON, "--tp", "3", world_size=8)
+    assert "3 does not divide 8" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"world_size": 12}, CollectError, "multiple of the 8 GPUs"),
+        ({"world_size": 8, "device": "virtual:h9000"}, ProfileError, "h9000"),
+        ({"world_size": 8, "cluster": Path("absent.toml")}, ProfileError, "absent"),
+        ({"world_size": 0}, CollectError, "world size 0"),
+        ({"world_size": 8, "ranks": "8"}, CollectError, "rank 8"),
+        ({"world_size": 8, "slots": 0}, CollectError, "slots 0"),
+    ],
+)
+def test_what_cannot_be_collected_is_refused_before_anything_runs(options, error, words):
+    with pytest.raises(error, match=words):
+        run(MEGATRON, **options)
+
+
+def test_rank_lists():
+    assert parse_ranks("0,8,16-18", 32) == [0, 8, 16, 17, 18]
+    assert parse_ranks(" 3 , 3-4 ", 8) == [3, 4]
+    for text in ("", "a", "1-", "-1", "3-2", "0,,1", "8"):
+        with pytest.raises(CollectError):
+            parse_ranks(text, 8)
