@@ -85,7 +85,6 @@ class Ledger {
   // what is added waits, as it may belong to either side.
   void hold() noexcept { ++held_; }
   void close_held_iteration(std::int64_t end);
-  bool held() const noexcept { return held_ != 0; }
 
   void prefetch() const noexcept { __builtin_prefetch(&rows_[open_]); }
   bool full() const noexcept {

@@ -189,12 +189,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
       r.clock.sync_stream(step.stream);
       return true;
     case StepKind::sync_device:
-      for (std::uint16_t s = 0; s < num_streams_; ++s) {
-        if (!known(s)) return false;
-      }
-      r.clock.spend(step.time.host_ns);
-      r.clock.sync_device();
-      return true;
+      return false;  // something is not done, or the rank would not be ahead
     case StepKind::sync_event: {
       EventRing& ring = r.rings[step.event_stream];
       const bool exists = step.count <= ring.count;
@@ -234,10 +229,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
           d.awaited.push_back(s);
         }
       }
-      if (d.awaited.empty() && !r.ledger.held()) {
-        r.ledger.close_iteration(d.end_ns);
-        return true;
-      }
+      PRISM_CHECK(!d.awaited.empty());
       r.ledger.hold();
       ahead.ops.push_back(std::move(d));
       return true;

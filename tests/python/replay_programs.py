@@ -1,10 +1,12 @@
 """Random programs for replay: legal by construction, as every rank takes its ops from one global
-order of what happens."""
+order of what happens. Small ones come from hypothesis, which shrinks them; large ones from a seed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from random import Random
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -32,9 +34,36 @@ LOCAL_KINDS = (
     OpKind.FREE,
 )
 
-durations = st.integers(0, 40)
-host_times = st.sampled_from([0, 0, 0, 1, 5, 30])
-streams = st.integers(0, STREAMS - 1)
+HOST_TIMES = (0, 0, 0, 1, 5, 30)
+T = TypeVar("T")
+
+
+class Choices(Protocol):
+    def integer(self, low: int, high: int) -> int: ...
+    def pick(self, among: Sequence[T]) -> T: ...
+
+
+class Drawn:
+    """Choices that hypothesis makes."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def pick(self, among: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(among))
+
+
+class Seeded(Random):
+    """Choices that follow from a seed."""
+
+    def integer(self, low: int, high: int) -> int:
+        return self.randint(low, high)
+
+    def pick(self, among: Sequence[T]) -> T:
+        return self.choice(among)
 
 
 @dataclass
@@ -100,34 +129,34 @@ ASYNC_KINDS = tuple(
 )
 
 
+def make_programs(by: Choices, *, max_ranks: int, max_actions: int, asynchronous: bool) -> Programs:
+    """asynchronous: the host synchronises rarely."""
+    ranks = by.integer(1, max_ranks)
+    p = Programs(ranks, ops=[[] for _ in range(ranks)], groups=[list(range(ranks))])
+    if ranks > 2:
+        p.groups.append(list(range(1, ranks)))
+    num_streams = STREAMS if asynchronous else by.pick([1, STREAMS])
+    marks = by.pick([False, True])
+    kinds = ASYNC_KINDS if asynchronous and by.pick([False, True]) else LOCAL_KINDS
+    flags = (*([0] * (9 if asynchronous else 3)), OpFlag.BLOCKING)
+    for _ in range(by.integer(0, max_actions)):
+        action = by.pick(ASYNC_ACTIONS if asynchronous else ACTIONS)
+        if action == "local":
+            p.ops[by.integer(0, ranks - 1)].append(_local_op(by, num_streams, kinds))
+        elif action == "mark":
+            for r in range(ranks if marks else 0):
+                mark = {"kind": OpKind.MARK, "detail": MarkKind.ITERATION, "host_ns": by.pick(HOST_TIMES)}
+                p.ops[r].append(mark)
+        else:
+            _communicate(by, p, action, num_streams, flags)
+    return p
+
+
 @st.composite
 def programs(
     draw: st.DrawFn, *, max_ranks: int = 4, max_actions: int = 40, asynchronous: bool = False
 ) -> Programs:
-    """asynchronous: the host synchronises rarely."""
-    ranks = draw(st.integers(1, max_ranks))
-    p = Programs(ranks, ops=[[] for _ in range(ranks)], groups=[list(range(ranks))])
-    if ranks > 2:
-        p.groups.append(list(range(1, ranks)))
-    one_stream = not asynchronous and draw(st.booleans())
-    pick_stream = st.just(0) if one_stream else streams
-    marks = draw(st.booleans())
-    kinds = LOCAL_KINDS
-    if asynchronous and draw(st.booleans()):
-        kinds = ASYNC_KINDS
-    for _ in range(draw(st.integers(0, max_actions))):
-        action = draw(st.sampled_from(ASYNC_ACTIONS if asynchronous else ACTIONS))
-        if action == "local":
-            p.ops[draw(st.integers(0, ranks - 1))].append(draw(local_ops(pick_stream, kinds)))
-        elif action == "mark":
-            for r in range(ranks if marks else 0):
-                p.ops[r].append(
-                    {"kind": OpKind.MARK, "detail": MarkKind.ITERATION, "host_ns": draw(host_times)}
-                )
-        else:
-            flags = [0] * 9 if asynchronous else [0] * 3
-            _communicate(draw, p, action, pick_stream, st.sampled_from([*flags, OpFlag.BLOCKING]))
-    return p
+    return make_programs(Drawn(draw), max_ranks=max_ranks, max_actions=max_actions, asynchronous=asynchronous)
 
 
 def _units(ops: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -156,36 +185,34 @@ def _independent(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> bool:
             touched = [{o["stream"], o.get("event_stream", o["stream"])} for o in (x, y)]
             if touched[0] & touched[1]:
                 return False
-            if "communicator" in x and x["communicator"] == y.get("communicator"):
+            if "communicator" in x and _matching_key(x) == _matching_key(y):
                 return False
     return True
 
 
-@st.composite
-def local_ops(
-    draw: st.DrawFn, pick_stream: st.SearchStrategy[int], kinds: tuple[OpKind, ...]
-) -> dict[str, Any]:
-    kind = draw(st.sampled_from(kinds))
-    op: dict[str, Any] = {"kind": kind, "stream": draw(pick_stream), "host_ns": draw(host_times)}
+def _matching_key(op: dict[str, Any]) -> tuple[Any, ...]:
+    """Ops of one key match their partners in order."""
+    message = op["kind"] in (OpKind.SEND, OpKind.RECV)
+    return op.get("communicator"), message and (op["kind"], op["peer"], op["tag"])
+
+
+def _local_op(by: Choices, num_streams: int, kinds: tuple[OpKind, ...]) -> dict[str, Any]:
+    kind = by.pick(kinds)
+    stream = by.integer(0, num_streams - 1)
+    op: dict[str, Any] = {"kind": kind, "stream": stream, "host_ns": by.pick(HOST_TIMES)}
     if kind in (OpKind.KERNEL, OpKind.COPY, OpKind.SET, OpKind.HOST_CALLBACK, OpKind.HOST_GAP):
-        op["duration_ns"] = draw(durations)
-    if kind == OpKind.COPY and draw(st.booleans()):
-        op["flags"] = OpFlag.BLOCKING
+        op["duration_ns"] = by.integer(0, 40)
+    if kind == OpKind.COPY:
+        op["flags"] = by.pick([0, OpFlag.BLOCKING])
     if kind in (OpKind.EVENT_WAIT, OpKind.EVENT_SYNC):
-        op |= {"event_stream": draw(pick_stream), "peer": draw(st.integers(1, 4))}
+        op |= {"event_stream": by.integer(0, num_streams - 1), "peer": by.integer(1, 4)}
     if kind in (OpKind.ALLOCATE, OpKind.FREE):
-        op["bytes"] = draw(st.integers(0, 1000))
+        op["bytes"] = by.integer(0, 1000)
     return op
 
 
-def _communicate(
-    draw: st.DrawFn,
-    p: Programs,
-    action: str,
-    pick_stream: st.SearchStrategy[int],
-    flags: st.SearchStrategy[int],
-) -> None:
-    c = draw(st.integers(0, len(p.groups) - 1))
+def _communicate(by: Choices, p: Programs, action: str, num_streams: int, flags: Sequence[int]) -> None:
+    c = by.integer(0, len(p.groups) - 1)
     members = p.groups[c]
 
     def op(kind: OpKind, **fields: Any) -> dict[str, Any]:
@@ -193,10 +220,10 @@ def _communicate(
             "kind": kind,
             "communicator": c,
             "bytes": 64,
-            "stream": draw(pick_stream),
-            "host_ns": draw(host_times),
-            "duration_ns": draw(durations),
-            "flags": draw(flags),
+            "stream": by.integer(0, num_streams - 1),
+            "host_ns": by.pick(HOST_TIMES),
+            "duration_ns": by.integer(0, 40),
+            "flags": by.pick(flags),
             **fields,
         }
 
@@ -205,16 +232,16 @@ def _communicate(
             p.ops[r].append(op(OpKind.ALL_REDUCE))
         return
     parts: dict[int, list[dict[str, Any]]] = {r: [] for r in members}
-    for _ in range(1 if action == "message" else draw(st.integers(1, 4))):
-        if action == "group" and draw(st.integers(0, 3)) == 0:
+    for _ in range(1 if action == "message" else by.integer(1, 4)):
+        if action == "group" and by.integer(0, 3) == 0:
             for r in members:
                 parts[r].append(op(OpKind.ALL_REDUCE, flags=0))
             continue
-        source, target = draw(st.permutations(members))[:2] if len(members) > 1 else (members[0], members[0])
+        source, target = by.pick(members), by.pick(members)
         if source == target and action == "message":
             return  # a message to oneself needs a group
-        size, tag = len(members), draw(st.integers(0, 1))
-        size_bytes = draw(st.sampled_from([8, 64]))
+        size, tag = len(members), by.integer(0, 1)
+        size_bytes = by.pick([8, 64])
         distance = (members.index(target) - members.index(source)) % size
         parts[source].append(op(OpKind.SEND, peer=distance, tag=tag, bytes=size_bytes))
         parts[target].append(op(OpKind.RECV, peer=(size - distance) % size, tag=tag, bytes=size_bytes))

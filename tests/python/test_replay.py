@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_oracle import Oracle, StuckError
-from replay_programs import Programs, programs
+from replay_programs import Programs, Seeded, make_programs, programs
 
 import prismcore
 from prismcore import comm
@@ -59,10 +59,19 @@ def test_equals_the_naive_replay(p: Programs, eager_bytes: int) -> None:
 
 
 @given(programs(asynchronous=True), st.sampled_from([0, 8]), st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_equals_the_naive_replay_of_hosts_that_run_ahead(p: Programs, eager_bytes: int, random: Any) -> None:
     p.swap_independent(random)
     check_against_oracle(p, eager_bytes)
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_equals_the_naive_replay_of_long_programs(batch: int) -> None:
+    for seed in range(30 * batch, 30 * batch + 30):
+        by = Seeded(seed)
+        p = make_programs(by, max_ranks=6, max_actions=120, asynchronous=seed % 3 > 0)
+        p.swap_independent(by)
+        check_against_oracle(p, by.pick([0, 8]))
 
 
 @given(programs(max_actions=25), st.randoms(use_true_random=False))
