@@ -4,6 +4,8 @@
 
 #include <random>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -238,6 +240,25 @@ Graph random_job(std::uint32_t ranks, std::uint32_t actions, std::uint32_t seed)
         break;
       default:
         ops[a].push_back(kernel(pick(50), pick(30), stream()));
+    }
+  }
+  // Neighbours that have nothing to do with each other change places: still legal, but only for
+  // hosts that run ahead of their devices.
+  const auto moves = [](const Op& op) {
+    return (op.kind == OpKind::kernel || is_communication(op.kind)) && !op.is_blocking();
+  };
+  const auto matching = [](const Op& op) {
+    const bool p2p = is_point_to_point(op.kind);
+    return std::make_tuple(is_communication(op.kind), p2p, p2p ? op.kind : OpKind::all_reduce,
+                           p2p ? op.peer : 0);
+  };
+  for (auto& mine : ops) {
+    for (std::size_t k = 0; seed % 2 == 1 && k < 8 * mine.size(); ++k) {
+      const std::size_t at = random() % mine.size();
+      if (at + 1 == mine.size()) continue;
+      Op &a = mine[at], &b = mine[at + 1];
+      const bool order_matters = is_communication(a.kind) && matching(a) == matching(b);
+      if (moves(a) && moves(b) && a.stream != b.stream && !order_matters) std::swap(a, b);
     }
   }
   return world(ops);
