@@ -59,6 +59,8 @@ demo: install ## from nothing to a mapped and replayed Megatron job of 64 ranks
 
 bench: install ## benchmarks at small sizes; those that need public traces only where PRISM_DATA names them
 	$(PY) benchmarks/record_op.py --ops 200000 --repeats 3
+	$(PY) benchmarks/record_rank.py --ops 200000 --repeats 3
+	$(PY) benchmarks/collect_scale.py --worlds 64
 	$(PY) benchmarks/replay_event.py --ranks 64,512,4096 --repeats 1
 	$(PY) benchmarks/replay_scale.py --ranks 256,1024 --repeats 1
 	@set -e; if [ -n "$$PRISM_DATA" ]; then for b in comm_accuracy kernel_accuracy host_cost; do \
