@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prismcore.collect.classes import ClassFinder, Level, Likeness, Record, compare
+from prismcore.collect.classes import ClassFinder
+from prismcore.collect.levels import Level
+from prismcore.collect.likeness import Likeness, Record, compare
 from prismcore.collect.roles import Roles
 
 

@@ -17,17 +17,13 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
-__all__ = ["ClassFinder", "Level", "Likeness", "Record", "World", "compare"]
+from prismcore.collect.levels import FactorLevel, Level
+from prismcore.collect.likeness import Likeness, Record, compare
 
-_SHARDED_SHARE = 0.25
-_SHARDED_BLOCKS = 2
-_SHARDED_MEMORY = 0.25
-_SMALL_FACTOR = 4
-_LARGEST_WHOLE = 8
+__all__ = ["ClassFinder", "World"]
+
 _SMALL_WORLD = 8
 _CONFIRMATIONS = 3
 _MOST_RANKS = 48
@@ -43,75 +39,6 @@ class World(Protocol):
     def rank_at(self, positions: Sequence[int]) -> int | None: ...
 
 
-@dataclass(slots=True, frozen=True)
-class Record:
-    """What is compared of a rank that ran: its blocks, and of each block its communication."""
-
-    roles: Hashable
-    """Of its communicators, by slot."""
-    blocks: tuple[int, ...]
-    work: tuple[int, ...]
-    """Of each block, the ops that the program itself asked for: without those of memory and events."""
-    communication: tuple[int, ...]
-    requested_bytes: int
-
-
-class Likeness(Enum):
-    EQUAL = 0
-    SHARDED = 1
-    """Equal communication, similar memory; few blocks differ in their work. (Memory is not quite the
-    program's own: torch's watchdog threads give buffers of work that nobody waited for back when
-    they come to it.)"""
-    DIFFERENT = 2
-
-
-def compare(a: Record, b: Record) -> Likeness:
-    if a.roles != b.roles or a.communication != b.communication:
-        return Likeness.DIFFERENT
-    if a.blocks == b.blocks:
-        return Likeness.EQUAL
-    differing = sum(x != y for x, y in zip(a.work, b.work, strict=True))
-    few = differing <= max(_SHARDED_BLOCKS, int(len(a.work) * _SHARDED_SHARE))
-    low, high = sorted((a.requested_bytes, b.requested_bytes))
-    return Likeness.SHARDED if few and high - low <= low * _SHARDED_MEMORY else Likeness.DIFFERENT
-
-
-class Level(Enum):
-    """How the position in a factor matters."""
-
-    NONE = "none"
-    ENDS = "ends"
-    """First, last, or any other."""
-    EACH = "each"
-    SHARDED = "sharded"
-
-
-@dataclass(slots=True)
-class _Factor:
-    size: int
-    level: Level = Level.NONE
-    first: bool = False
-    last: bool = False
-    probe_all: bool = False
-
-    def value(self, position: int) -> int:
-        """Equal for positions that are taken to be alike."""
-        if self.level is Level.EACH:
-            return position
-        if self.level is Level.ENDS:
-            if self.first and position == 0:
-                return 0
-            if self.last and position == self.size - 1:
-                return 2
-            return 1
-        return 0
-
-    def probes(self) -> list[int]:
-        if self.probe_all or self.size <= _SMALL_FACTOR:
-            return list(range(self.size))
-        return sorted({0, 1, self.size // 2, self.size - 1})
-
-
 class ClassFinder:
     """Asks for ranks to run until every rank of the world has a class.
 
@@ -122,7 +49,7 @@ class ClassFinder:
         self._world = world
         self._surroundings = surroundings
         self._random = random.Random(seed)
-        self._factors = [_Factor(size) for size in world.factor_sizes()]
+        self._factors = [FactorLevel(size) for size in world.factor_sizes()]
         small = world.world_size <= _SMALL_WORLD
         self._alone = set(range(world.world_size)) if small else {0, world.world_size - 1}
         self._records: dict[int, Record] = {}
@@ -211,7 +138,7 @@ class ClassFinder:
                 rank = self._probe(i, position, self._base(i))
                 if rank is not None:
                     records[position] = self._records[rank]
-            _judge(factor, records)
+            factor.judge(records)
 
     def _find_cells(self) -> dict[Hashable, list[int]]:
         cells: dict[Hashable, list[int]] = defaultdict(list)
@@ -373,41 +300,3 @@ class ClassFinder:
             return sum(vote[block] for vote, block in zip(votes, self._records[rank].blocks, strict=True))
 
         return max(ran, key=score)
-
-
-def _judge(factor: _Factor, records: dict[int, Record]) -> None:
-    """Sets the level of a factor from the records at its probed positions."""
-    positions = sorted(records)
-    if len(positions) < 2:
-        return
-
-    def likeness(a: int, b: int) -> Likeness:
-        return compare(records[a], records[b])
-
-    if all(likeness(positions[0], p) is Likeness.EQUAL for p in positions[1:]):
-        return
-    first, last = positions[0], positions[-1]
-    if len(positions) == 2:
-        sharded = likeness(first, last) is Likeness.SHARDED and factor.size > _LARGEST_WHOLE
-        factor.level = Level.SHARDED if sharded else Level.EACH
-        return
-    inner = positions[1:-1]
-    pairs = [(a, b) for i, a in enumerate(positions) for b in positions[i + 1 :]]
-    structural = any(likeness(a, b) is Likeness.DIFFERENT for a, b in pairs)
-    if all(likeness(inner[0], p) is Likeness.EQUAL for p in inner):
-        first_differs = likeness(first, inner[0]) is not Likeness.EQUAL
-        last_differs = likeness(last, inner[0]) is not Likeness.EQUAL
-        # Few blocks of an end differ: first against others, or shards of which those inside look
-        # alike so far. A small factor is looked at whole; in a large one the ends are not worth cells.
-        if not structural and factor.size > _LARGEST_WHOLE:
-            factor.level = Level.SHARDED
-            return
-        if not structural and len(positions) < factor.size:
-            factor.probe_all = True
-            return
-        # Two equal positions inside say something; one alone says nothing.
-        if len(inner) > 1 or not (first_differs and last_differs):
-            factor.level = Level.ENDS
-            factor.first, factor.last = first_differs, last_differs
-            return
-    factor.level = Level.EACH if structural else Level.SHARDED

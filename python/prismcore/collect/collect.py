@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import prismcore
-from prismcore.collect.classes import ClassFinder, Record
+from prismcore.collect.classes import ClassFinder
 from prismcore.collect.failures import failure_of
 from prismcore.collect.iterations import mark_iterations
+from prismcore.collect.likeness import Record
 from prismcore.collect.options import (
     CollectOptions,
     CollectProgress,
@@ -240,6 +241,7 @@ class _Collection:
             "warmup_iterations": WARM_UP_ITERATIONS,
             "host": options.host,
             "partial": partial,
+            "switched_off": ["cuDNN attention: the virtual GPU has no cuDNN"],
             "ranks_run": ran,
             "ranks_checked": self._checked,
             "ranks_inferred": 0 if not classes else options.world_size - ran,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from prismcore.collect.classes import Record
+from prismcore.collect.likeness import Record
 from prismcore.collect.roles import Roles, SlotRole
 from prismcore.errors import CollectError
 from prismcore.graph import Graph, Kernel, MemoryPeaks
