@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 export CMAKE_GENERATOR := Ninja
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help deps venv build install test test-cpp test-python sanitize lint format demo bench clean
+.PHONY: help deps venv build install types test test-cpp test-python sanitize lint format demo bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -33,12 +33,15 @@ test-cpp: build
 test-python: install
 	$(PY) -m pytest
 
-test: lint test-cpp test-python ## everything that runs without a GPU
+types: build ## mypy, strict on the package
+	$(PY) -m mypy
+
+test: lint types test-cpp test-python ## everything that runs without a GPU
 
 sanitize: deps venv ## the C++ tests under asan+ubsan and under tsan
 	for p in asan tsan; do cmake --preset $$p && cmake --build --preset $$p && ctest --preset $$p || exit 1; done
 
-lint: venv ## ruff, mypy, clang-format
+lint: venv ## ruff, clang-format
 	ruff check . && ruff format --check .
 	clang-format --dry-run -Werror $$(git ls-files '*.cc' '*.h')
 
