@@ -6,10 +6,7 @@ the command line ends with (``docs/architecture.md``, command line).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from prismcore.graph import Graph
+from typing import Any
 
 __all__ = [
     "CollectError",
@@ -28,8 +25,9 @@ class PrismError(Exception):
     """Base of all expected failures of prismcore."""
 
     exit_code = 1
-    partial: Graph | None = None
-    """What was collected before the failure, where that was asked for."""
+    partial: Any = None
+    """The graph of what was collected before the failure, where that was asked for, else None. (Not
+    typed as one: graphs stand above errors.)"""
 
 
 class GraphFormatError(PrismError):
