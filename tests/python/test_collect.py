@@ -91,6 +91,23 @@ def test_ranks_of_a_list_run_and_the_rest_is_absent():
     assert [s.done for s in steps] == sorted(s.done for s in steps)
 
 
+UNEVEN = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+kept = torch.empty(512 << dist.get_rank(), device="cuda", dtype=torch.uint8)
+dist.all_reduce(torch.ones(16, device="cuda"))
+"""
+
+
+@pytest.mark.torch
+def test_spread_covers_the_ranks_that_ran_where_all_of_them_did(tmp_path):
+    (tmp_path / "train.py").write_text(UNEVEN)
+    result = run("train.py", world_size=4, working_directory=tmp_path, ranks="all", iterations=1)
+    peaks = [result.graph.rank(rank).peaks.allocated_bytes for rank in range(4)]
+    assert max(peaks) > min(peaks)
+    assert result.metadata["spread"]["peak"] == (max(peaks) - min(peaks)) / min(peaks)
+
+
 MARKED = """
 import prismcore, torch, torch.distributed as dist
 dist.init_process_group("nccl")

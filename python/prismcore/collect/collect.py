@@ -245,7 +245,7 @@ class _Collection:
             "ranks_run": ran,
             "ranks_checked": self._checked,
             "ranks_inferred": 0 if not classes else options.world_size - ran,
-            "spread": self._spread() if classes else {"peak": 0.0, "iteration_time": 0.0},
+            "spread": self._spread(),
             "unknown_kernels": dict(unknown.most_common()),
             "unimplemented": dict(unimplemented.most_common()),
             "notes": self._notes,
