@@ -184,3 +184,15 @@ def test_importing_the_package_loads_neither_numpy_nor_torch():
     assert done.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="no attribute 'Grpah'"):
         _ = prismcore.Grpah
+
+
+def test_ids_outside_the_file_format_are_absent_too(tmp_path):
+    graph = small()
+    for number in (-1, 2**40):
+        for call in (graph.rank, graph.kernel, graph.communicator, graph.block, graph.string):
+            with pytest.raises(GraphError, match=str(number)):
+                call(number)
+        assert not graph.has_rank(number)
+    with pytest.raises(GraphError, match="null byte"):
+        graph.save(f"{tmp_path}/a\0b.prism")
+    assert not list(tmp_path.iterdir())

@@ -3,7 +3,19 @@ import pytest
 
 from prismcore import GraphBuilder
 from prismcore.errors import GraphError
-from prismcore.graph import OP_DTYPE, CopyDirection, DataType, MarkKind, OpFlag, OpKind, Provenance, Reduction
+from prismcore.graph import (
+    OP_DTYPE,
+    CopyDirection,
+    DataType,
+    Event,
+    Gemm,
+    MarkKind,
+    MemoryPeaks,
+    OpFlag,
+    OpKind,
+    Provenance,
+    Reduction,
+)
 
 
 def test_peers_are_relative_so_that_neighbours_share_a_program():
@@ -148,3 +160,43 @@ def test_set_rank_takes_arrays_of_other_layouts():
     graph = builder.finish()
     assert graph.ops(0)["duration_ns"].tolist() == [1, 3]
     assert graph.ops(1)["duration_ns"].tolist() == [1, 2, 3, 4]
+
+
+def test_numbers_that_do_not_fit_are_errors_and_never_cut():
+    for field, value in (("duration_ns", 2**63), ("duration_ns", 1.5), ("stream", -1), ("host_ns", 2**32)):
+        builder = GraphBuilder(1)
+        builder.rank(0).kernel("k", **{"duration_ns": 1, field: value})
+        with pytest.raises(GraphError, match=f"rank 0: op 0: kernel: {field} {value}"):
+            builder.finish()
+    rank = GraphBuilder(1).rank(0)
+    for wrong in ({"grid": (-1, 1, 1)}, {"grid": (1, 1)}, {"gemm": Gemm(m=-1, n=1, k=1)}):
+        with pytest.raises(GraphError, match="expected"):
+            rank.kernel("k", duration_ns=1, **wrong)
+    with pytest.raises(GraphError, match="provenance 9"):
+        rank.kernel("k", duration_ns=1, provenance=9)
+    event = rank.record(stream=3)
+    for number, stream in ((0, 3), (2, 3), (1, 5)):
+        with pytest.raises(GraphError, match=f"event {number} of stream {stream} found"):
+            rank.wait(Event(rank=0, stream=stream, number=number))
+    rank.wait(event)
+
+
+def test_arrays_that_do_not_fit_are_errors_and_never_cut():
+    ops = np.zeros(2, dtype=OP_DTYPE)
+    for array in (np.zeros(4), np.zeros((), OP_DTYPE), np.zeros((2, 2), OP_DTYPE), [1, 2], None):
+        with pytest.raises(GraphError, match="expected one dimension of OP_DTYPE"):
+            GraphBuilder(2).set_rank(0, array)
+    for members in ([-1], [2**32], [0.5, 1.5], np.array([0, 2**32]), ["a"], np.zeros((2, 2))):
+        with pytest.raises(GraphError, match="members of communicator 'odd'"):
+            GraphBuilder(2).communicator("odd", members)
+    for bindings in ([(-1, 0)], [(0.5, 0)], np.array([[-(2**32), 0]]), np.array([0, 0, 0], np.uint32)):
+        with pytest.raises(GraphError, match="bindings"):
+            GraphBuilder(2).set_rank(0, ops, bindings)
+    with pytest.raises(GraphError, match="sizes from 0"):
+        GraphBuilder(2).set_rank(0, ops, peaks=MemoryPeaks(requested_bytes=-1))
+    for world in (0, -1, 2**32, 2**63, 1.5):
+        with pytest.raises(GraphError, match=r"world size"):
+            GraphBuilder(world)
+    for rank in (-1, 2, 2**40):
+        with pytest.raises(GraphError, match=f"rank {rank}"):
+            GraphBuilder(2).rank(rank)

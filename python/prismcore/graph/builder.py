@@ -11,6 +11,7 @@ import numpy.typing as npt
 from prismcore import _core
 from prismcore.errors import GraphError
 from prismcore.graph.graph import Graph, Kernel, MemoryPeaks, RankOrigin, dump_metadata
+from prismcore.graph.numbers import u32, u32_array
 from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, OpArray
 from prismcore.graph.rank_builder import RankBuilder
 
@@ -41,7 +42,7 @@ class GraphBuilder:
 
     def __init__(self, world_size: int) -> None:
         #: The C++ builder, for calls into ``prismcore._core``.
-        self.core = _core.GraphBuilder(world_size)
+        self.core = _core.GraphBuilder(u32(world_size, "world size"))
         self.world_size = world_size
         self._open: dict[int, RankBuilder] = {}
         self._members: dict[int, npt.NDArray[np.uint32]] = {}
@@ -63,11 +64,20 @@ class GraphBuilder:
             kernel.transposes,
             dimensions,
         )
-        return self.core.kernel(kernel.name, shape)
+        if min(dimensions) < 0:
+            raise GraphError(f"kernel {kernel.name!r}: {gemm} found, expected dimensions of 0 or more")
+        try:
+            return self.core.kernel(kernel.name, shape)
+        except (TypeError, UnicodeEncodeError):
+            raise GraphError(
+                f"{kernel} found, expected a name in UTF-8, and 3 whole numbers of 32 bits in grid and block"
+            ) from None
 
     def communicator(self, name: str, members: Sequence[int] | npt.NDArray[np.integer[Any]]) -> int:
         """Id of the communicator of this name and member list; asking again returns the same."""
-        array = np.ascontiguousarray(members, dtype=np.uint32)
+        array = u32_array(members, f"members of communicator {name!r}")
+        if array.ndim != 1:
+            raise GraphError(f"members of communicator {name!r}: {array.ndim} dimensions found, expected 1")
         id = self.core.communicator(name, array)
         self._members.setdefault(id, array)
         return id
@@ -92,6 +102,8 @@ class GraphBuilder:
 
     def rank(self, rank: int) -> RankBuilder:
         """Where to write the ops of a rank; :meth:`finish` takes them."""
+        if u32(rank, "rank") >= self.world_size:
+            raise GraphError(f"rank {rank} found, expected one of a world of {self.world_size}")
         if rank not in self._open:
             self._open[rank] = RankBuilder(self, rank)
         return self._open[rank]
@@ -109,8 +121,20 @@ class GraphBuilder:
 
         ``call_sites`` are string ids by block, shorter lists allowed.
         """
-        array = np.ascontiguousarray(ops, dtype=OP_DTYPE)
-        self.core.set_rank(rank, array.view(np.uint8), _flat(bindings), _ids(call_sites), _four(peaks))
+        given = np.asarray(ops)
+        if (
+            given.ndim != 1
+            or given.dtype.names is None
+            or set(given.dtype.names) != set(OP_DTYPE.names or ())
+        ):
+            raise GraphError(
+                f"rank {rank}: ops of {given.dtype} and {given.ndim} dimensions found, expected one "
+                "dimension of OP_DTYPE"
+            )
+        array = np.ascontiguousarray(given[list(OP_DTYPE.names or ())], dtype=OP_DTYPE)
+        self.core.set_rank(
+            u32(rank, "rank"), array.view(np.uint8), _flat(bindings), _ids(call_sites), _four(peaks)
+        )
 
     def merge(self, graph: Graph, origin: RankOrigin = RankOrigin.RAN) -> None:
         """Takes over every rank of another graph of the same world."""
@@ -118,7 +142,7 @@ class GraphBuilder:
 
     def infer(self, rank: int, like: int, bindings: Bindings, *, peaks: MemoryPeaks | None = None) -> None:
         """Gives ``rank`` the program of ``like`` on its own communicators."""
-        self.core.infer(rank, like, _flat(bindings), _four(peaks))
+        self.core.infer(u32(rank, "rank"), u32(like, "rank"), _flat(bindings), _four(peaks))
 
     def infer_program(
         self,
@@ -130,11 +154,13 @@ class GraphBuilder:
         peaks: MemoryPeaks | None = None,
     ) -> None:
         """Gives ``rank`` a program of block ids of this builder (see :meth:`program_of`)."""
-        self.core.infer_program(rank, _ids(blocks), _ids(call_sites), _flat(bindings), _four(peaks))
+        self.core.infer_program(
+            u32(rank, "rank"), _ids(blocks), _ids(call_sites), _flat(bindings), _four(peaks)
+        )
 
     def program_of(self, rank: int) -> npt.NDArray[np.uint32]:
         """Block ids of a rank that was set, merged or inferred; shape [blocks]."""
-        return self.core.program_of(rank)
+        return self.core.program_of(u32(rank, "rank"))
 
     def finish(self, metadata: Mapping[str, Any] | None = None) -> Graph:
         """The graph. Leaves the builder empty, as when it was made."""
@@ -148,7 +174,7 @@ class GraphBuilder:
 
 
 def _ids(values: Sequence[int] | npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return np.ascontiguousarray(values, dtype=np.uint32) if len(values) else _NO_IDS
+    return u32_array(values, "ids")
 
 
 def _flat(bindings: Bindings) -> npt.NDArray[np.uint32]:
@@ -156,10 +182,18 @@ def _flat(bindings: Bindings) -> npt.NDArray[np.uint32]:
         return _NO_IDS
     if isinstance(bindings, np.ndarray) and bindings.dtype == BINDING_DTYPE:
         return np.ascontiguousarray(bindings).view(np.uint32)
-    return np.ascontiguousarray(bindings, dtype=np.uint32).reshape(-1)
+    pairs = u32_array(bindings, "bindings")
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise GraphError(
+            f"bindings of shape {list(pairs.shape)} found, expected pairs (communicator, position)"
+        )
+    return pairs.reshape(-1)
 
 
 def _four(peaks: MemoryPeaks | None) -> tuple[int, int, int, int]:
     if peaks is None:
         return 0, 0, 0, 0
-    return peaks.requested_bytes, peaks.allocated_bytes, peaks.reserved_bytes, peaks.device_bytes
+    four = peaks.requested_bytes, peaks.allocated_bytes, peaks.reserved_bytes, peaks.device_bytes
+    if not all(0 <= size < 2**63 for size in four):
+        raise GraphError(f"{peaks} found, expected sizes from 0 to 2^63 - 1")
+    return four

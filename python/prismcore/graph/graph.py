@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prismcore import _core
-from prismcore.errors import GraphFormatError
+from prismcore.errors import GraphError, GraphFormatError
+from prismcore.graph.numbers import u32, u32_array
 from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, DataType, OpArray, OpKind, Provenance
 
 __all__ = ["Communicator", "Gemm", "Graph", "Kernel", "MemoryPeaks", "Rank", "RankOrigin", "Statistics"]
@@ -119,7 +120,7 @@ class Graph:
     @staticmethod
     def open(path: str | os.PathLike[str]) -> Graph:
         """Maps a ``.prism`` file. Raises GraphFormatError if damaged, GraphError if unreadable."""
-        return Graph(_core.Graph.open(os.fsencode(path)))
+        return Graph(_core.Graph.open(_encoded(path)))
 
     @staticmethod
     def from_bytes(data: bytes) -> Graph:
@@ -128,7 +129,7 @@ class Graph:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file whole or not at all. Raises GraphError if it cannot be written."""
-        self.core.save(os.fsencode(path))
+        self.core.save(_encoded(path))
 
     def to_bytes(self) -> bytes:
         """The bytes of the ``.prism`` file."""
@@ -160,11 +161,11 @@ class Graph:
         return self.core.ranks()
 
     def has_rank(self, rank: int) -> bool:
-        return self.core.has_rank(rank)
+        return 0 <= rank < 2**32 and self.core.has_rank(rank)
 
     def rank(self, rank: int) -> Rank:
         """Program, origin, memory peaks and communicators of a rank. Raises GraphError if absent."""
-        program, origin, peaks = self.core.rank(rank)
+        program, origin, peaks = self.core.rank(u32(rank, "rank"))
         requested, allocated, reserved, device = peaks
         return Rank(
             rank=rank,
@@ -220,7 +221,7 @@ class Graph:
 
     def program_blocks(self, program: int) -> npt.NDArray[np.uint32]:
         """Block ids of a program in order; shape [blocks of the program]."""
-        return self.core.program_blocks(program)
+        return self.core.program_blocks(u32(program, "program"))
 
     def program_call_sites(self, program: int) -> list[str]:
         """The call site of each block's closing op, ``""`` where not known."""
@@ -239,7 +240,7 @@ class Graph:
 
     def blocks(self, blocks: Sequence[int] | npt.NDArray[np.uint32]) -> OpArray:
         """The ops of several blocks, one after the other: an array of ``OP_DTYPE``."""
-        ids = np.ascontiguousarray(blocks, dtype=np.uint32)
+        ids = u32_array(blocks, "blocks")
         return self.core.read_blocks(ids).view(OP_DTYPE)
 
     def ops(self, rank: int) -> OpArray:
@@ -248,13 +249,16 @@ class Graph:
 
     def communicator(self, id: int) -> Communicator:
         """Raises GraphError if there is none of that id."""
+        u32(id, "communicator")
         return Communicator(
             id=id, name=self.core.communicator_name(id), members=self.core.communicator_members(id)
         )
 
     def kernel(self, id: int) -> Kernel:
         """Raises GraphError if there is none of that id."""
-        grid, block, shared_bytes, dtype, transposes, (m, n, k, batch) = self.core.kernel_shape(id)
+        grid, block, shared_bytes, dtype, transposes, (m, n, k, batch) = self.core.kernel_shape(
+            u32(id, "kernel")
+        )
         return Kernel(
             name=self.core.kernel_name(id),
             grid=_triple(grid),
@@ -296,13 +300,20 @@ class Graph:
 
     def string(self, id: int) -> str:
         """A string of the graph (labels of marks, call sites); id 0 is ``""``."""
-        return self.core.string(id)
+        return self.core.string(u32(id, "string"))
 
     def __repr__(self) -> str:
         return (
             f"Graph(world_size={self.world_size}, ranks={len(self.ranks)}, programs={self.num_programs}, "
             f"blocks={self.num_blocks}, ops={self.num_ops}, iterations={self.iterations})"
         )
+
+
+def _encoded(path: str | os.PathLike[str]) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:  # the system would end the name there, and write another file
+        raise GraphError(f"path {os.fspath(path)!r} holds a null byte, expected a name of a file")
+    return name
 
 
 def _triple(values: Sequence[int]) -> tuple[int, int, int]:

@@ -94,7 +94,12 @@ class RankBuilder:
         """A kernel of a name, launch shape and, for a matrix product, dimensions."""
         id = self._builder.kernel(Kernel(name=name, grid=grid, block=block, gemm=gemm, dtype=dtype))
         self._add(
-            OpKind.KERNEL, flags=provenance, ref=id, stream=stream, host_ns=host_ns, duration_ns=duration_ns
+            OpKind.KERNEL,
+            flags=_flags(provenance, False),
+            ref=id,
+            stream=stream,
+            host_ns=host_ns,
+            duration_ns=duration_ns,
         )
 
     def copy(
@@ -131,7 +136,7 @@ class RankBuilder:
         """A memory set."""
         self._add(
             OpKind.SET,
-            flags=provenance,
+            flags=_flags(provenance, False),
             stream=stream,
             host_ns=host_ns,
             duration_ns=duration_ns,
@@ -279,7 +284,25 @@ class RankBuilder:
 
     def ops(self) -> OpArray:
         """The ops so far: an array of ``OP_DTYPE``."""
-        return np.array(self._ops, dtype=OP_DTYPE)
+        try:
+            array = np.array(self._ops, dtype=OP_DTYPE)
+        except (OverflowError, ValueError, TypeError) as error:
+            raise GraphError(self._misfit() or f"rank {self.rank}: {error}") from error
+        if any(isinstance(fields[-1], float) or isinstance(fields[-2], float) for fields in self._ops):
+            raise GraphError(self._misfit())  # numpy would cut them
+        return array
+
+    def _misfit(self) -> str:
+        """Names the first number that an op cannot hold."""
+        for at, fields in enumerate(self._ops):
+            for name, value in zip(OP_DTYPE.names or (), fields, strict=True):
+                limits = np.iinfo(OP_DTYPE[name])
+                if not isinstance(value, (int, np.integer)) or not limits.min <= value <= limits.max:
+                    return (
+                        f"rank {self.rank}: op {at}: {OpKind(fields[0]).name.lower()}: {name} {value!r} "
+                        f"found, expected a whole number from {limits.min} to {limits.max}"
+                    )
+        return ""
 
     def commit(self) -> None:
         """Gives the rank's ops to the builder; :meth:`GraphBuilder.finish` calls it."""
@@ -364,11 +387,17 @@ class RankBuilder:
     def _event_op(self, kind: OpKind, event: Event, *, stream: int = 0, host_ns: int = 0) -> None:
         if event.rank != self.rank:
             raise GraphError(f"rank {self.rank}: event of rank {event.rank} found, expected an own event")
+        recorded = self._records.get(event.stream, 0)
+        if not 1 <= event.number <= recorded:
+            raise GraphError(
+                f"rank {self.rank}: event {event.number} of stream {event.stream} found, expected one of the "
+                f"{recorded} recorded there"
+            )
         self._add(
             kind,
             stream=stream,
             event_stream=event.stream,
-            peer=self._records[event.stream] - event.number + 1,
+            peer=recorded - event.number + 1,
             host_ns=host_ns,
         )
 
@@ -382,4 +411,6 @@ class RankBuilder:
 
 
 def _flags(provenance: Provenance, blocking: bool) -> int:
+    if not 0 <= provenance <= Provenance.MEASURED:
+        raise GraphError(f"provenance {provenance!r} found, expected one of Provenance")
     return provenance | (OpFlag.BLOCKING if blocking else 0)
