@@ -443,3 +443,15 @@ def test_a_reader_that_leaves_early_is_no_error():
         )
     assert done.returncode == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
+def test_results_that_cannot_be_written_are_one_line(shell):
+    command = ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "prismcore", "doctor", "--json"]
+    done = subprocess.run(
+        command, stderr=subprocess.PIPE, text=True, timeout=120, check=False, env=ENVIRONMENT
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("prism: error: ")
+    assert "stdout" in done.stderr
+    assert done.stderr.count("\n") == 1

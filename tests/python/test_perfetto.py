@@ -1,5 +1,6 @@
 """Traces are read back with the schema that Perfetto itself ships (perfetto_trace_pb2)."""
 
+import errno
 import io
 
 import pytest
@@ -87,3 +88,16 @@ GOLDEN = " ".join(
         "0a 15 40 dc 0b 68 02 5a 0c 48 04 58 03 f0 01 80 80 80 80 80 20 50 01",
     )
 )
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
+    from prismcore.cli.export import whole_file
+    from prismcore.errors import PrismError
+
+    full = OSError(errno.ENOSPC, "No space left on device")  # of write(2): names no file
+    with (
+        pytest.raises(PrismError, match=r"out\.pftrace: cannot be written: No space left on device"),
+        whole_file(tmp_path / "out.pftrace"),
+    ):
+        raise full
+    assert not list(tmp_path.iterdir())

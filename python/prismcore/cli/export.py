@@ -102,14 +102,18 @@ def lowest_of_classes(graph: Graph) -> list[int]:
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name when it is complete, or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            yield out
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with output.terminated_as_interrupt():
+        handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                yield out
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(name, 0o666 & ~umask)
+            os.replace(name, path)
+        except OSError as error:
+            os.unlink(name)
+            raise PrismError(f"{path}: cannot be written: {error.strerror}") from error
+        except BaseException:
+            os.unlink(name)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,11 @@ def check_output(path: Path) -> None:
     folder = path.resolve().parent
     if not folder.is_dir():
         raise PrismError(f"{path}: its folder does not exist; create it first: mkdir -p {path.parent}")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise PrismError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def device_profile(name: str | None) -> DeviceProfile | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -82,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if sys.stdout is None:  # the caller has closed it
+        return _fail("stdout is closed, expected a place for the results", EXIT_USER_ERROR)
     try:
         code = int(args.run(args))
         sys.stdout.flush()
@@ -98,10 +102,19 @@ def _run(args: argparse.Namespace) -> int:
         return EXIT_USER_ERROR
     except OSError as error:
         if error.filename is None:
-            return _bug()
+            return _unwritable(error)
         return _fail(f"{error.filename}: {error.strerror}", EXIT_USER_ERROR)
     except Exception:
         return _bug()
+
+
+def _unwritable(error: OSError) -> int:
+    """An error that names no file: that of stdout, if it cannot be written; else ours."""
+    if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF):
+        return _bug()
+    with contextlib.suppress(OSError, ValueError):  # or Python tries once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _fail(f"the results cannot be written to stdout: {error.strerror}", EXIT_USER_ERROR)
 
 
 def _fail(message: str, code: int) -> int:
