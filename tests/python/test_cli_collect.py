@@ -148,3 +148,12 @@ def test_a_script_that_is_not_there(folder):
     done = collect(folder, "absent.py")
     assert (done.returncode, done.stdout) == (1, "")
     assert "absent.py" in done.stderr
+
+
+@pytest.mark.parametrize("size", [2**24 + 8, 2**32, 8 * 10**18])
+def test_a_world_that_no_graph_holds(folder, size):
+    done = prism("collect", "--world-size", size, "-o", "job.prism", "--", "train.py", cwd=folder)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"prism: error: world size {size}: expected 1 to 16777216\n",
+    )

@@ -297,3 +297,28 @@ def test_names_are_found_however_they_are_spelled():
     for source in ("prismcore.mark_iteration()", "from prismcore import mark_iteration", "mark_iteration()"):
         assert mentions(source, "mark_iteration")
     assert not mentions("# mark_iteration", "mark_iteration")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("body", ["raise ValueError('no luck')", "raise SystemExit('no luck')"])
+def test_preload_of_a_module_that_fails_is_one_line(folder, monkeypatch, body):
+    (folder / "unlucky.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with pytest.raises(CollectError, match=r"^--preload unlucky: .*no luck$"):
+        launcher(folder, preload=["unlucky"]).__enter__()
+
+
+@pytest.mark.parametrize("source", ["x = " + "-" * 100_000 + "1", "x\0y"])
+def test_what_python_cannot_parse_has_no_imports(source):
+    assert top_level_imports(source) == []
+    assert not mentions(source, "x")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("code", "status"), [(3, 3), (255, 255), (-1, 255), (259, 3), (2**70, 255), ("no luck", 1)]
+)
+def test_any_exit_code_becomes_one_that_a_process_can_have(code, status):
+    from prismcore.launch.rank import _exit_status
+
+    assert _exit_status(code) == status

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectOptions", "CollectProgress", "CollectResult", "ProgressCallback", "parse_ranks"]
 
+MAX_WORLD_SIZE = 1 << 24  # that of a graph
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CollectOptions:
@@ -50,8 +52,8 @@ class CollectOptions:
     """A rank that runs longer than this is ended and reported."""
 
     def __post_init__(self) -> None:
-        if self.world_size < 1:
-            raise CollectError(f"world size {self.world_size}: expected 1 or more")
+        if not 1 <= self.world_size <= MAX_WORLD_SIZE:
+            raise CollectError(f"world size {self.world_size}: expected 1 to {MAX_WORLD_SIZE}")
         if self.iterations < 1:
             raise CollectError(f"iterations {self.iterations}: expected 1 or more")
         if self.slots is not None and self.slots < 1:

@@ -47,15 +47,20 @@ def find_program(command: list[str], folder: Path) -> Program:
     return Program(path=Path(spec.origin), module=name, arguments=command[2:])
 
 
+def _parsed(source: str) -> ast.Module:
+    """The tree of a program; an empty one where Python cannot parse it: the rank will say so."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # null bytes; nested too deeply
+        return ast.Module(body=[], type_ignores=[])
+
+
 def top_level_imports(source: str) -> list[str]:
     """Absolute imports at the top level, in order: ``import a.b`` and ``from a.b import c`` as
     ``a.b`` and, for the second, ``a.b.c`` too (it may be a module). Empty where it does not parse:
     the rank will say so.
     """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return []
+    tree = _parsed(source)
     names: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -68,10 +73,7 @@ def top_level_imports(source: str) -> list[str]:
 
 def mentions(source: str, name: str) -> bool:
     """Whether a name or attribute of this text stands in the source."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return False
+    tree = _parsed(source)
     return any(
         (isinstance(node, ast.Name) and node.id == name)
         or (isinstance(node, ast.Attribute) and node.attr == name)

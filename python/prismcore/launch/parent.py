@@ -51,8 +51,11 @@ def _import_modules(source: str, preload: list[str]) -> None:
     for name in preload:
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            raise SetupError(f"--preload {name}: {error}") from error
+        except (Exception, SystemExit) as error:  # a module may do anything while it is imported
+            told = str(error).partition("\n")[0] or type(error).__name__
+            if not isinstance(error, ImportError):
+                told = f"importing it ended with {type(error).__name__}: {told}"
+            raise SetupError(f"--preload {name}: {told}") from error
     for name in installed(top_level_imports(source)):
         if "." in name and name.rpartition(".")[0] in sys.modules:
             parent, _, last = name.rpartition(".")
@@ -60,7 +63,7 @@ def _import_modules(source: str, preload: list[str]) -> None:
                 continue
         try:
             importlib.import_module(name)
-        except Exception:  # the ranks import it again, and say so
+        except (Exception, SystemExit):  # the ranks import it again, and say so
             continue
     if torch.cuda.is_initialized():
         raise SetupError(

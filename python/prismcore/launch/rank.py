@@ -75,7 +75,7 @@ class RankRun:
             if exit_.code not in (None, 0):
                 if not isinstance(exit_.code, int):
                     print(exit_.code, file=sys.stderr)
-                self._leave(ENDED_BY_ERROR, status=exit_.code if isinstance(exit_.code, int) else 1)
+                self._leave(ENDED_BY_ERROR, status=_exit_status(exit_.code))
             self._leave(ENDED_BY_PROGRAM)
         except torch.OutOfMemoryError as error:
             traceback.print_exc()
@@ -222,6 +222,13 @@ def _door() -> ctypes.CDLL:
     """The NCCL door, which the warm parent loaded."""
     path = next(path for path in library_paths() if path.name == "libprism_nccl.so")
     return ctypes.CDLL(str(path))
+
+
+def _exit_status(code: object) -> int:
+    """What ``sys.exit(code)`` gives where code is not 0; one that a process cannot have is 255."""
+    if not isinstance(code, int):
+        return 1
+    return code if 0 < code < 256 else code % 256 or 255
 
 
 def _had_process_group() -> bool:
