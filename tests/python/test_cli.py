@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -455,3 +456,20 @@ def test_results_that_cannot_be_written_are_one_line(shell):
     assert done.stderr.startswith("prism: error: ")
     assert "stdout" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_core_is_one_line(tmp_path: Path) -> None:
+    package = Path(prismcore.__file__).parent
+    copy = tmp_path / "prismcore"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("_core*", "lib", "__pycache__"))
+    run = subprocess.run(
+        [sys.executable, "-m", "prismcore", "info", "job.prism"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert run.returncode == 1
+    assert len(run.stderr.splitlines()) == 1
+    assert "compiled core cannot be loaded" in run.stderr

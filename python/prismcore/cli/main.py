@@ -104,6 +104,13 @@ def _run(args: argparse.Namespace) -> int:
         if error.filename is None:
             return _unwritable(error)
         return _fail(f"{error.filename}: {error.strerror}", EXIT_USER_ERROR)
+    except ImportError as error:
+        if "_core" not in str(error):  # found where it is not, or not loadable where it is
+            return _bug()
+        return _fail(
+            f"the compiled core cannot be loaded ({error}); install prismcore again (make install)",
+            EXIT_USER_ERROR,
+        )
     except Exception:
         return _bug()
 

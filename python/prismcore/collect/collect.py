@@ -176,7 +176,7 @@ class _Collection:
         elif summary["groups_checksum"] != self._checksum and options.ranks == "auto":
             raise CollectError(
                 f"rank {rank} made other process groups than rank 0; expected every rank to make all groups "
-                "in one order (run with --ranks all to map it as it is)"
+                "in one order, as torch.distributed.new_group asks for"
             )
         self._builder.merge(graph, origin)
         slots = slots_of(graph, rank, self._roles)

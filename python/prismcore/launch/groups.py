@@ -9,6 +9,7 @@ for those, the bookkeeping that torch does is repeated here without its detours.
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ class GroupTable:
         """Equal on two ranks that made the same groups."""
         value = 0
         for description, name, ranks in self.rows:
-            value = zlib.crc32(f"{description}/{name}/{len(ranks)}/{ranks[:2]}".encode(), value)
+            value = zlib.crc32(f"{description}/{name}/{len(ranks)}/".encode(), value)
+            value = zlib.crc32(array("Q", ranks).tobytes(), value)
         return value
 
     def _add(self, description: str | None, name: str | None, ranks: list[int]) -> None:
