@@ -10,6 +10,7 @@
 
 #include "bind/bind.h"
 #include "bind/numpy.h"
+#include "engine/alone.h"
 #include "engine/replay.h"
 
 namespace prism::bind {
@@ -84,6 +85,17 @@ void init_engine(nb::module_& m) {
           curve = memory_curve(graph, rank);
         }
         return std::make_pair(owned_array(std::move(curve.live_bytes)), curve.peak_bytes);
+      },
+      nb::arg("graph"), nb::arg("rank"));
+  m.def(
+      "iteration_ends_alone",
+      [](const Graph& graph, std::uint32_t rank) {
+        std::vector<std::int64_t> ends;
+        {
+          const nb::gil_scoped_release no_gil;
+          ends = iteration_ends_alone(graph, rank);
+        }
+        return owned_array(std::move(ends));
       },
       nb::arg("graph"), nb::arg("rank"));
 }

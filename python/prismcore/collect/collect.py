@@ -23,7 +23,7 @@ from prismcore.collect.options import (
 from prismcore.collect.records import (
     Comparer,
     Slots,
-    busy_time_ns,
+    iteration_time_ns,
     messaging_kinds,
     most_common_peaks,
     slots_of,
@@ -73,7 +73,7 @@ class _Collection:
         self._slots: dict[int, Slots] = {}
         self._records: dict[int, Record] = {}
         self._peaks: dict[int, MemoryPeaks] = {}
-        self._busy: dict[int, int] = {}
+        self._alone: dict[int, int] = {}
         self._checksum: int | None = None
         self._reports: list[dict[str, Any]] = []
         self._notes: list[str] = []
@@ -187,7 +187,7 @@ class _Collection:
             graph, rank, slots, self._builder.program_of(rank).tolist()
         )
         self._peaks[rank] = graph.rank(rank).peaks
-        self._busy[rank] = busy_time_ns(graph.ops(rank))
+        self._alone[rank] = iteration_time_ns(graph, rank)
         self._reports.append(dict(summary["report"]))
 
     def _known_roles(self) -> Roles:
@@ -263,7 +263,7 @@ class _Collection:
             return max(((max(v) - min(v)) / max(min(v), 1) for v in seen), default=0.0)
 
         allocated = {rank: peaks.allocated_bytes for rank, peaks in self._peaks.items()}
-        return {"peak": widest(allocated), "iteration_time": widest(self._busy)}
+        return {"peak": widest(allocated), "iteration_time": widest(self._alone)}
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from prismcore import _core
 from prismcore.collect.likeness import Record
 from prismcore.collect.roles import Roles, SlotRole
 from prismcore.errors import CollectError
 from prismcore.graph import Graph, Kernel, MemoryPeaks
-from prismcore.graph.op import MarkKind, OpArray, OpKind
+from prismcore.graph.op import OpArray, OpKind
 
-__all__ = ["Comparer", "Slots", "busy_time_ns", "messaging_kinds", "most_common_peaks", "slots_of"]
+__all__ = ["Comparer", "Slots", "iteration_time_ns", "messaging_kinds", "most_common_peaks", "slots_of"]
 
 Slots = tuple[SlotRole, ...]
 
@@ -39,12 +40,10 @@ def messaging_kinds(graph: Graph, rank: int, slots: Slots) -> frozenset[int]:
     return frozenset(slots[slot].kind for slot in np.unique(messages["ref"]).tolist())
 
 
-def busy_time_ns(ops: OpArray) -> int:
-    """Host and device time of the last whole iteration, one after the other."""
-    marks = np.flatnonzero((ops["kind"] == OpKind.MARK) & (ops["detail"] == MarkKind.ITERATION))
-    if len(marks) >= 2:
-        ops = ops[marks[-2] + 1 : marks[-1] + 1]
-    return int(ops["duration_ns"].sum()) + int(ops["host_ns"].sum())
+def iteration_time_ns(graph: Graph, rank: int) -> int:
+    """Of the last iteration, as the rank alone would take: nobody delays its communication."""
+    ends = _core.iteration_ends_alone(graph.core, rank)
+    return int(ends[-1] - ends[-2]) if len(ends) > 1 else int(ends[-1]) if len(ends) else 0
 
 
 # What an allocator does depends on all that was allocated before and on when torch's watchdog
