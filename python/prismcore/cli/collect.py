@@ -77,7 +77,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="import MODULE once, before ranks are forked; may be given again",
     )
     parser.add_argument(
-        "--keep-partial", action="store_true", help="save what there is when a rank runs out of memory"
+        "--keep-partial",
+        action="store_true",
+        help="save the graph so far when a rank fails",
     )
     parser.add_argument("--json", action="store_true", help="machine output on stdout: that of prism info")
     parser.set_defaults(run=run, program=None)
