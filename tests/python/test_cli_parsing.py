@@ -5,16 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismcore.cli import parsing
+from prismcore.rank_list import format_ranks
 
 
 @given(st.sets(st.integers(0, 5000), min_size=1))
 def test_rank_list_inverts_format(ranks):
-    assert parsing.rank_list(parsing.format_ranks(ranks)) == sorted(ranks)
+    assert parsing.rank_list(format_ranks(ranks)) == sorted(ranks)
 
 
 def test_rank_list_of_the_design():
     assert parsing.rank_list("0,8,16-31") == [0, 8, *range(16, 32)]
-    assert parsing.format_ranks([0, 8, *range(16, 32)]) == "0,8,16-31"
+    assert format_ranks([0, 8, *range(16, 32)]) == "0,8,16-31"
     assert parsing.rank_list("5,3,4-5") == [3, 4, 5]
 
 

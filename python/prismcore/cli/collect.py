@@ -11,6 +11,7 @@ from prismcore.cli.graphs import check_output
 from prismcore.cli.info import info_json, show_info
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
+from prismcore.rank_list import format_ranks
 
 if TYPE_CHECKING:
     from prismcore.collect import CollectProgress, CollectResult
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         world_size=args.world_size,
         device=args.device,
         cluster=_cluster_path(args.cluster),
-        ranks=args.ranks if isinstance(args.ranks, str) else parsing.format_ranks(args.ranks),
+        ranks=args.ranks if isinstance(args.ranks, str) else format_ranks(args.ranks),
         slots=args.slots,
         iterations=args.iterations,
         host=args.host,

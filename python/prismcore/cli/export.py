@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from prismcore.cli import output, parsing
 from prismcore.cli.graphs import check_output, check_ranks, open_graph, recorded_eager_bytes
 from prismcore.errors import PrismError
+from prismcore.rank_list import format_ranks
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
     output.show(
         f"{args.output}: iteration {size.iteration} of {size.ranks:,} ranks "
-        f"({parsing.format_ranks(ranks)}), {size.slices:,} slices, {format_bytes(report['file_bytes'])}",
+        f"({format_ranks(ranks)}), {size.slices:,} slices, {format_bytes(report['file_bytes'])}",
         "open it in https://ui.perfetto.dev",
     )
     return 0

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli.parsing import format_ranks
 from prismcore.errors import PrismError
+from prismcore.rank_list import format_ranks
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-MAX_RANK = 2**24 - 1  # a typing error must not become a list of billions
+from prismcore.rank_list import MAX_RANK, parse_ranks
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 _SLOW_RANK = re.compile(r"(?P<rank>\d+):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
 
@@ -33,32 +31,10 @@ class SlowRankFlag:
 
 def rank_list(text: str) -> list[int]:
     """``0,8,16-31`` as ascending ranks without duplicates."""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise argparse.ArgumentTypeError(
-                f"found {part!r} in {text!r}, expected ranks and ranges such as 0,8,16-31"
-            )
-        first = int(match[1])
-        last = first if match[2] is None else int(match[2])
-        if last < first:
-            raise argparse.ArgumentTypeError(f"range {part.strip()} runs backwards, expected {last}-{first}")
-        if last > MAX_RANK:
-            raise argparse.ArgumentTypeError(f"rank {last} in {text!r} is above the largest, {MAX_RANK}")
-        ranks.update(range(first, last + 1))
-    return sorted(ranks)
-
-
-def format_ranks(ranks: Iterable[int]) -> str:
-    """The inverse of :func:`rank_list`: ``[0, 1, 2, 5]`` as ``0-2,5``."""
-    spans: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    try:
+        return parse_ranks(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def time_ns(text: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from prismcore import rank_list
 from prismcore.errors import CollectError
 
 if TYPE_CHECKING:
@@ -101,19 +102,8 @@ class CollectResult:
 
 
 def parse_ranks(text: str, world_size: int) -> list[int]:
-    """``0,8,16-31`` as ascending ranks; :class:`CollectError` names the part that is wrong."""
-    ranks: set[int] = set()
-    for raw in text.split(","):
-        part = raw.strip()
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise CollectError(
-                f"rank list {text!r}: {part!r} is not a rank or a range; expected e.g. 0,8,16-31"
-            )
-        low, high = int(first), int(last) if dash else int(first)
-        if high < low:
-            raise CollectError(f"rank list {text!r}: {part!r} runs backwards")
-        if high >= world_size:
-            raise CollectError(f"rank list {text!r}: rank {high} is outside a world of {world_size}")
-        ranks.update(range(low, high + 1))
-    return sorted(ranks)
+    """``0,8,16-31`` as ascending ranks of the world; :class:`CollectError` names what is wrong."""
+    try:
+        return rank_list.parse_ranks(text, most=world_size - 1)
+    except ValueError as error:
+        raise CollectError(f"rank list: {error} (world size {world_size})") from None
