@@ -189,3 +189,30 @@ def test_rank_lists():
     for text in ("", "a", "1-", "-1", "3-2", "0,,1", "8"):
         with pytest.raises(CollectError):
             parse_ranks(text, 8)
+
+
+OTHER_GROUPS = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank % 8)
+mine = dist.new_group([rank], use_local_synchronization=True) if rank % 2 else None
+x = torch.ones(1024, device="cuda")
+for _ in range(3):
+    dist.all_reduce(x)
+    if mine is not None:
+        dist.all_reduce(x, group=mine)
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.torch
+def test_ranks_that_make_other_groups_are_mapped_one_by_one_only(tmp_path):
+    script = tmp_path / "uneven.py"
+    script.write_text(OTHER_GROUPS)
+    with pytest.raises(CollectError, match=r"other process groups than rank 0.*--ranks all"):
+        run(str(script), world_size=16)
+    result = run(str(script), world_size=16, ranks="all")
+    assert (result.ranks_run, result.graph.num_programs) == (16, 2)
+    assert any("made other process groups" in note for note in result.metadata["notes"])
+    assert result.graph.rank(1).bindings.size > result.graph.rank(0).bindings.size

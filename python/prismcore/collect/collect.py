@@ -26,6 +26,7 @@ from prismcore.collect.records import (
     iteration_time_ns,
     messaging_kinds,
     most_common_peaks,
+    sizes_of,
     slots_of,
 )
 from prismcore.collect.roles import Roles
@@ -74,6 +75,7 @@ class _Collection:
         self._records: dict[int, Record] = {}
         self._peaks: dict[int, MemoryPeaks] = {}
         self._alone: dict[int, int] = {}
+        self._cut_short = 0
         self._checksum: int | None = None
         self._reports: list[dict[str, Any]] = []
         self._notes: list[str] = []
@@ -159,6 +161,7 @@ class _Collection:
         if failure is not None:
             if options.keep_partial and end.graph:
                 self._builder.merge(Graph.from_bytes(end.graph), RankOrigin.RAN)
+                self._cut_short += 1
                 failure.partial = self._builder.finish(self._metadata([], partial=True))
             raise failure
         summary = end.summary
@@ -173,18 +176,24 @@ class _Collection:
         if self._roles is None:
             self._roles = Roles(summary["groups"], options.world_size, self._gpus_per_node)
             self._checksum = summary["groups_checksum"]
-        elif summary["groups_checksum"] != self._checksum and options.ranks == "auto":
+        same_groups = summary["groups_checksum"] == self._checksum
+        if not same_groups and options.ranks == "auto":
             raise CollectError(
                 f"rank {rank} made other process groups than rank 0; expected every rank to make all groups "
-                "in one order, as torch.distributed.new_group asks for"
+                "in one order (run with --ranks all to map it as it is)"
             )
         self._builder.merge(graph, origin)
-        slots = slots_of(graph, rank, self._roles)
-        if not self._records:
-            self._messaging = messaging_kinds(graph, rank, slots)
-        self._slots[rank] = slots
+        roles: Hashable
+        if same_groups:
+            slots = slots_of(graph, rank, self._roles)
+            if not self._records:
+                self._messaging = messaging_kinds(graph, rank, slots)
+            roles = self._slots[rank] = slots
+        else:
+            self._note(f"rank {rank} made other process groups than the first rank that ran")
+            roles = sizes_of(graph, rank)
         self._records[rank] = self._comparer.record(
-            graph, rank, slots, self._builder.program_of(rank).tolist()
+            graph, rank, roles, self._builder.program_of(rank).tolist()
         )
         self._peaks[rank] = graph.rank(rank).peaks
         self._alone[rank] = iteration_time_ns(graph, rank)
@@ -231,7 +240,7 @@ class _Collection:
                 unknown[kernel["name"]] += kernel["launches"]
             for call in report["unimplemented"]:
                 unimplemented[f"{call['library']}: {call['function']}"] += call["calls"]
-        ran = len(self._records)
+        ran = len(self._records) + self._cut_short
         return {
             "device": options.device,
             "cluster": self._cluster_text,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,15 @@ from prismcore.errors import CollectError
 from prismcore.graph import Graph, Kernel, MemoryPeaks
 from prismcore.graph.op import OpArray, OpKind
 
-__all__ = ["Comparer", "Slots", "iteration_time_ns", "messaging_kinds", "most_common_peaks", "slots_of"]
+__all__ = [
+    "Comparer",
+    "Slots",
+    "iteration_time_ns",
+    "messaging_kinds",
+    "most_common_peaks",
+    "sizes_of",
+    "slots_of",
+]
 
 Slots = tuple[SlotRole, ...]
 
@@ -31,6 +39,13 @@ def slots_of(graph: Graph, rank: int, roles: Roles) -> Slots:
             )
         out.append(roles.slot_role(rank, communicator.name, communicator.members.tolist()))
     return tuple(out)
+
+
+def sizes_of(graph: Graph, rank: int) -> tuple[tuple[str, int], ...]:
+    """Description and size of each communicator of the rank, by slot: stands for its roles where
+    ranks made other groups than the first, so that no table of all groups holds for it."""
+    communicators = [graph.communicator(int(b["communicator"])) for b in graph.rank(rank).bindings]
+    return tuple((c.name.rpartition(":")[0], c.size) for c in communicators)
 
 
 def messaging_kinds(graph: Graph, rank: int, slots: Slots) -> frozenset[int]:
@@ -71,8 +86,9 @@ class Comparer:
         self._kernels: dict[Kernel, int] = {}
         self._of_stretch: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
-    def record(self, graph: Graph, rank: int, slots: Slots, merged_blocks: Sequence[int]) -> Record:
-        """``merged_blocks``: the rank's program as the builder that merged it numbers blocks.
+    def record(self, graph: Graph, rank: int, roles: Hashable, merged_blocks: Sequence[int]) -> Record:
+        """``roles``: of the rank's communicators, by slot. ``merged_blocks``: its program as the builder
+        that merged it numbers blocks.
 
         Compared is what lies between communication launches: a long stretch is several blocks, and
         where it is cut depends on how many ops came before.
@@ -92,7 +108,7 @@ class Comparer:
                 self._of_stretch[stretch] = self._parts(ops, number_of_kernel)
             parts.append(self._of_stretch[stretch])
         return Record(
-            roles=slots,
+            roles=roles,
             blocks=tuple(part[0] for part in parts),
             work=tuple(part[1] for part in parts),
             communication=tuple(part[2] for part in parts),
