@@ -36,4 +36,9 @@ struct MismatchError : Error {
   using Error::Error;
 };
 
+// A SPARe placement, plan or life-time is asked for with values that cannot be.
+struct SpareError : Error {
+  using Error::Error;
+};
+
 }  // namespace prism

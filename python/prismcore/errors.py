@@ -18,6 +18,7 @@ __all__ = [
     "PrismError",
     "ProfileError",
     "RankFailedError",
+    "SpareError",
 ]
 
 
@@ -66,3 +67,7 @@ class OutOfMemoryError(PrismError):
     """A rank does not fit into the device's memory."""
 
     exit_code = 4
+
+
+class SpareError(PrismError):
+    """A SPARe placement, plan or life-time is asked for with values that cannot be."""

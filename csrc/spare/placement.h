@@ -1,0 +1,58 @@
+// Which shard types each data-parallel group hosts.
+//
+// N groups, N shard types, redundancy r: every group hosts r types (its stack, in order), every
+// type has r hosts. SPARe's placement shifts a Golomb ruler around the circle of groups, so that
+// two types share at most one group (SPARe, ICML 2026, arXiv 2603.00357, section on placement).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace prism::spare {
+
+enum class PlacementKind : std::uint8_t {
+  kGolomb,
+  kDomains,
+  kRandom,
+  kCyclic,
+  kReplication,
+  kCustom
+};
+
+class Placement {
+ public:
+  // Each throws SpareError where groups and redundancy do not allow the placement.
+  static Placement golomb(std::int32_t groups, std::int32_t redundancy);
+  static Placement cyclic(std::int32_t groups, std::int32_t redundancy);
+  static Placement replication(std::int32_t groups,
+                               std::int32_t redundancy);  // blocks: r divides N
+  static Placement random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed);
+  // No two hosts of a type in one failure domain (rack) where the domains allow it.
+  static Placement domains(std::int32_t redundancy, std::span<const std::int32_t> domain_of_group);
+  // The user's own: row-major, `redundancy` types per group.
+  static Placement custom(std::int32_t groups, std::int32_t redundancy,
+                          std::span<const std::int32_t> stacks);
+
+  std::int32_t groups() const { return groups_; }
+  std::int32_t redundancy() const { return redundancy_; }
+  PlacementKind kind() const { return kind_; }
+  // The types of a group, in the order in which it computes them.
+  std::span<const std::int32_t> stack(std::int32_t group) const;
+  // The groups of a type.
+  std::span<const std::int32_t> hosts(std::int32_t type) const;
+  // The most groups that any two types share (equal to the most types that any two groups share).
+  std::int32_t max_shared() const;
+
+ private:
+  Placement(std::int32_t groups, std::int32_t redundancy, PlacementKind kind,
+            std::vector<std::int32_t> stacks);
+
+  std::int32_t groups_;
+  std::int32_t redundancy_;
+  PlacementKind kind_;
+  std::vector<std::int32_t> stacks_;
+  std::vector<std::int32_t> hosts_;
+};
+
+}  // namespace prism::spare

@@ -1,0 +1,45 @@
+// Who computes what after groups are lost or come back: RECTLR of the SPARe paper, made incremental
+// and, for micro_batches > 1, by micro-batch instead of by whole shard.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "spare/placement.h"
+#include "spare/plan.h"
+
+namespace prism::spare {
+
+class Reorderer {
+ public:
+  Reorderer(Placement placement, std::int32_t micro_batches);
+  ~Reorderer();
+  Reorderer(Reorderer&&) noexcept;
+  Reorderer& operator=(Reorderer&&) noexcept;
+
+  // Valid until the next call. Groups that are down already (fail) or up already (rejoin) throw
+  // SpareError and change nothing. After a wipe-out only restart() is allowed.
+  const Plan& fail(std::span<const std::int32_t> groups);
+  const Plan& rejoin(std::span<const std::int32_t> groups);
+  // The running step is over: what was patched or moved is now ordinary work.
+  void commit();
+  // All groups back, the placement's own stacks, depth of one shard.
+  void restart();
+
+  const Placement& placement() const;
+  std::int32_t micro_batches() const;
+  std::int32_t depth() const;  // in micro-batches
+  std::int32_t survivors() const;
+  bool alive(std::int32_t group) const;
+  bool wiped_out() const;
+  std::int32_t owner(Part part) const;
+  // What a group computes in a step, in order: at most depth() parts.
+  std::span<const Part> work(std::int32_t group) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace prism::spare
