@@ -51,7 +51,7 @@ Place Replayer::place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op)
   for (std::uint32_t p = 0; p < block; ++p) place.op += r.table->facts[r.blocks[p]].ops;
   for (const Step& step : r.table->of(r.blocks[block])) {
     if (step.kind != StepKind::launch) continue;
-    for (const Part& part : parts(r, step)) {
+    for (const Part& part : parts(step)) {
       if (part.op == op) place.part = &part;
     }
   }
@@ -67,7 +67,7 @@ Place Replayer::place_of_collective(std::uint32_t i, std::uint32_t communicator,
   for (std::uint32_t p = 0; p < r.num_blocks; ++p) {
     for (const Step& step : r.table->of(r.blocks[p])) {
       if (step.kind != StepKind::launch) continue;
-      for (const Part& part : parts(r, step)) {
+      for (const Part& part : parts(step)) {
         if (is_point_to_point(part.kind) || r.slots[part.slot].communicator != communicator) {
           continue;
         }
@@ -150,9 +150,9 @@ Stuck Replayer::stuck(std::uint32_t i) const {
     if (!d.arrived || d.done) continue;
     const std::uint32_t k = d.launch.next;
     const Handle& h = d.launch.handle(k);
-    Stuck s{place_of(i, d.block, parts(r, *d.step)[k].op), 0, h.number, h.message, {}};
+    Stuck s{place_of(i, d.block, parts(*d.step)[k].op), 0, h.number, h.message, {}};
     if (h.message) {
-      const Part& part = parts(r, *d.step)[k];
+      const Part& part = parts(*d.step)[k];
       const Slot& slot = r.slots[part.slot];
       const auto members = graph_.communicator(slot.communicator).members;
       s.communicator = slot.communicator;

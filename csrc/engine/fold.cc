@@ -27,6 +27,15 @@ class BlockFolder {
     out_.facts[id] = facts_;
   }
 
+  // Kernels and parts have stopped moving: points the steps at them.
+  void tie() {
+    for (std::size_t i = 0; i < out_.steps.size(); ++i) {
+      Step& s = out_.steps[i];
+      if (s.kind == StepKind::segment) s.kernels = out_.kernels.data() + first_[i];
+      if (s.kind == StepKind::launch) s.parts = out_.parts.data() + first_[i];
+    }
+  }
+
  private:
   void add(const Op& op) {
     if (std::max(op.stream, op.event_stream) >= max_streams) {
@@ -111,7 +120,7 @@ class BlockFolder {
       segment_ = {};
       segment_.kind = StepKind::segment;
       segment_.stream = op.stream;
-      segment_.first = index(out_.kernels.size());
+      segment_first_ = index(out_.kernels.size());
       segment_.op = static_cast<std::uint32_t>(at_);
       segment_.kernel = op.kind == OpKind::kernel;
       segment_open_ = true;
@@ -164,7 +173,7 @@ class BlockFolder {
       launch_ = {};
       launch_.kind = StepKind::launch;
       launch_.stream = op.stream;
-      launch_.first = index(out_.parts.size());
+      launch_first_ = index(out_.parts.size());
       launch_.op = part.op;
       launch_open_ = true;
       launch_blocks_ = false;
@@ -181,7 +190,7 @@ class BlockFolder {
     facts_.grouped |= launch_.count > 1;
     launch_.time.host_ns = pending_ns_;
     pending_ns_ = 0;
-    out_.steps.push_back(launch_);
+    push(launch_, launch_first_);
     if (!launch_blocks_) return;
     // All streams of a launch end together: waiting for one is waiting for the launch.
     step(StepKind::sync_stream, launch_.stream);
@@ -195,29 +204,34 @@ class BlockFolder {
     s.op = static_cast<std::uint32_t>(at_);
     s.time.host_ns = pending_ns_;
     pending_ns_ = 0;
-    out_.steps.push_back(s);
+    push(s, 0);
     return out_.steps.back();
   }
 
   void flush() {
     if (!segment_open_) return;
-    out_.steps.push_back(segment_);
+    push(segment_, segment_first_);
     segment_open_ = false;
+  }
+
+  void push(const Step& step, std::uint32_t first) {
+    out_.steps.push_back(step);
+    first_.push_back(first);
   }
 
   // Blocks often differ in their kernels only: equal launches share their parts, so that a replay
   // of many blocks touches little memory.
   void share_parts() {
-    const auto parts = std::span(out_.parts).subspan(launch_.first);
+    const auto parts = std::span(out_.parts).subspan(launch_first_);
     const std::uint64_t key = hash64(std::as_bytes(parts));
-    const auto [found, added] = launches_.try_emplace(key, launch_.first);
+    const auto [found, added] = launches_.try_emplace(key, launch_first_);
     if (added) return;
     const auto known = std::span(out_.parts).subspan(found->second);
     if (known.size() < 2 * parts.size() || !std::equal(parts.begin(), parts.end(), known.begin())) {
       return;
     }
-    out_.parts.resize(launch_.first);
-    launch_.first = found->second;
+    out_.parts.resize(launch_first_);
+    launch_first_ = found->second;
   }
   static std::uint32_t index(std::size_t n) {
     if (n > std::numeric_limits<std::uint32_t>::max()) {
@@ -242,7 +256,9 @@ class BlockFolder {
   std::size_t at_ = 0;
   std::unordered_map<std::uint64_t, std::uint32_t> launches_;  // hash of parts -> first
   BlockFacts facts_;
-  std::int64_t pending_ns_ = 0;  // host time no step holds yet
+  std::int64_t pending_ns_ = 0;       // host time no step holds yet
+  std::vector<std::uint32_t> first_;  // by step: into kernels or parts
+  std::uint32_t segment_first_ = 0, launch_first_ = 0;
   Step segment_, launch_;
   bool segment_open_ = false, launch_open_ = false, launch_blocks_ = false;
 };
@@ -283,6 +299,7 @@ Steps fold(const Graph& graph, std::span<const std::uint8_t> wanted, bool folded
     }
     folder.block(b, ops);
   }
+  folder.tie();
   out.begin.push_back(out.steps.size());
   out.rings.resize(out.streams, 0);
   return out;

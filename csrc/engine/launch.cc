@@ -10,7 +10,7 @@ namespace prism::engine {
 
 bool Replayer::launch(RankState& r, const Step& step) {
   if (r.pending != 0) {
-    for (const Part& part : parts(r, step)) {
+    for (const Part& part : parts(step)) {
       if (!resolve(r, part.stream)) return block(r, part.stream);
     }
   }
@@ -22,7 +22,7 @@ bool Replayer::launch(RankState& r, const Step& step) {
     settle(r, l);
     return true;
   }
-  for (const Part& part : parts(r, step)) {
+  for (const Part& part : parts(step)) {
     r.homes[part.stream] = step.stream;
     r.clock.finish(part.stream, l.ready_ns);  // not earlier than that
   }
@@ -33,7 +33,7 @@ bool Replayer::launch(RankState& r, const Step& step) {
 // Gives the parts of a launch their place in the order of their communicators and channels, which
 // is that of issue.
 void Replayer::enrol(RankState& r, const Step& step, Launch& l) {
-  const std::span<const Part> all = parts(r, step);
+  const std::span<const Part> all = parts(step);
   l.step = &step;
   l.block = r.position;
   l.next = 0;
@@ -65,7 +65,7 @@ Handle Replayer::enrol(RankState& r, const Part& part) {
 
 // The parts of a launch become ready together, when the host and all of its streams are.
 void Replayer::arrive(RankState& r, Launch& l) {
-  const std::span<const Part> all = parts(r, *l.step);
+  const std::span<const Part> all = parts(*l.step);
   std::int64_t ready = r.clock.ready(l.step->stream);
   for (const Part& part : all.subspan(1)) ready = std::max(ready, r.clock.ready(part.stream));
   l.ready_ns = ready;
@@ -129,7 +129,7 @@ void Replayer::count_costed(std::int64_t duration) {
 
 // All parts have met their partners: the launch ends when its last part does.
 void Replayer::settle(RankState& r, Launch& l) {
-  const std::span<const Part> all = parts(r, *l.step);
+  const std::span<const Part> all = parts(*l.step);
   std::int64_t launch_end = l.ready_ns;
   Span one;
   if (all.size() > transfers_.size()) transfers_.resize(all.size());
@@ -186,7 +186,7 @@ bool Replayer::resolve(RankState& r, std::uint16_t stream) {
   Launch& l = r.launches[home];
   if (!met(l)) return false;
   settle(r, l);
-  for (const Part& part : parts(r, *l.step)) {
+  for (const Part& part : parts(*l.step)) {
     if (r.homes[part.stream] == no_stream) continue;
     r.homes[part.stream] = no_stream;
     EventRing& ring = r.rings[part.stream];

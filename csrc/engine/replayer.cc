@@ -187,8 +187,7 @@ void Replayer::segment(RankState& r, const Step& step, bool in_order) {
       r.ledger.compute_with_gaps(span.begin, span.end, step.time.busy_ns, r.clock.host())) {
     return;
   }
-  for (std::uint32_t k = step.first; k != step.first + step.count; ++k) {
-    const Kernel& kernel = r.table->kernels[k];
+  for (const Kernel& kernel : std::span(step.kernels, step.count)) {
     host += kernel.host_ns;
     if (kernel.duration_ns == Kernel::sync) {
       host = std::max(host, end);

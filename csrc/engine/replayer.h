@@ -62,9 +62,7 @@ class Replayer {
   bool resolve_all(RankState& r, std::uint16_t& stuck);
   bool block(RankState& r, std::uint16_t stream);
   WaitList& waiters(const Handle& handle) noexcept;
-  std::span<const Part> parts(const RankState& r, const Step& step) const noexcept {
-    return {r.table->parts.data() + step.first, step.count};
-  }
+  static std::span<const Part> parts(const Step& step) noexcept { return {step.parts, step.count}; }
 
   // run_ahead.cc
   bool run_ahead(std::uint32_t i);  // true: it arrived somewhere or finished

@@ -19,7 +19,7 @@ void Replayer::enter_ahead(RankState& r) {
     d.block = d.launch.block;
     d.arrived = true;
     d.registered = r.waits && r.stuck_on == s;
-    for (const Part& part : parts(r, *d.step)) ++r.ahead->open[part.stream];
+    for (const Part& part : parts(*d.step)) ++r.ahead->open[part.stream];
     r.ahead->ops.push_back(std::move(d));
   }
   for (std::uint16_t s = 0; s < num_streams_; ++s) {
@@ -78,7 +78,7 @@ void Replayer::try_deferred(RankState& r, Deferred& d, std::span<std::uint8_t> b
     return;
   }
   if (kind == StepKind::launch) {
-    const std::span<const Part> all = parts(r, *d.step);
+    const std::span<const Part> all = parts(*d.step);
     const bool held =
         std::any_of(all.begin(), all.end(), [&](const Part& p) { return blocked[p.stream] != 0; });
     if (!held) {
@@ -247,7 +247,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
   }
   if (step.kind == StepKind::launch) {
     enrol(r, step, d.launch);
-    for (const Part& part : parts(r, step)) ++ahead.open[part.stream];
+    for (const Part& part : parts(step)) ++ahead.open[part.stream];
   } else {
     ++ahead.open[step.stream];
   }
@@ -260,9 +260,9 @@ bool Replayer::issue(RankState& r, const Step& step) {
     if (ahead.open[s] == count) scratch_[s] = 0;
   };
   if (step.kind == StepKind::launch) {
-    for (const Part& part : parts(r, step)) {
+    for (const Part& part : parts(step)) {
       std::uint32_t mine = 0;
-      for (const Part& other : parts(r, step)) mine += other.stream == part.stream ? 1U : 0U;
+      for (const Part& other : parts(step)) mine += other.stream == part.stream ? 1U : 0U;
       own(part.stream, mine);
     }
   } else {

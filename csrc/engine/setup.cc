@@ -205,7 +205,7 @@ void Replayer::check_partners() const {
       if (std::exchange(seen_block[r.blocks[p]], std::uint8_t{1}) != 0) continue;
       for (const Step& step : r.table->of(r.blocks[p])) {
         if (step.kind != StepKind::launch) continue;
-        for (const Part& part : parts(r, step)) {
+        for (const Part& part : parts(step)) {
           const Slot& slot = r.slots[part.slot];
           const auto members = graph_.communicator(slot.communicator).members;
           if (is_point_to_point(part.kind)) {

@@ -25,14 +25,20 @@ enum class StepKind : std::uint8_t {
   iteration,  // mark
 };
 
+struct Kernel;
+struct Part;
+
 struct Step {
   StepKind kind = StepKind::host;
   bool kernel = false;  // segment of one kernel, not a copy or set
   std::uint16_t stream = 0;
   std::uint16_t event_stream = 0;  // wait, sync_event
-  std::uint32_t first = 0;         // segment: into kernels; launch: into parts
-  std::uint32_t count = 0;         // of those; wait, sync_event: how many records ago
-  std::uint32_t op = 0;            // within the block
+  union {
+    const Kernel* kernels = nullptr;  // segment
+    const Part* parts;                // launch
+  };
+  std::uint32_t count = 0;  // of those; wait, sync_event: how many records ago
+  std::uint32_t op = 0;     // within the block
   // segment: the folded kernels. Others: host_ns is spent first, busy_ns is a callback's time.
   Segment time;
 };
