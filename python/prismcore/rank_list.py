@@ -18,7 +18,7 @@ def parse_ranks(text: str, *, most: int = MAX_RANK) -> list[int]:
     Raises:
         ValueError: names the part that is no rank or range, runs backwards, or is above `most`.
     """
-    ranks: set[int] = set()
+    spans: list[tuple[int, int]] = []
     for part in map(str.strip, text.split(",")):
         match = _RANGE.fullmatch(part)
         if match is None:
@@ -29,8 +29,11 @@ def parse_ranks(text: str, *, most: int = MAX_RANK) -> list[int]:
             raise ValueError(f"range {part} runs backwards, expected {last}-{first}")
         if last > most:
             raise ValueError(f"rank {last} in {text!r} is above the largest, {most}")
-        ranks.update(range(first, last + 1))
-    return sorted(ranks)
+        spans.append((first, last))
+    ranks: list[int] = []
+    for first, last in sorted(spans):
+        ranks.extend(range(max(first, ranks[-1] + 1 if ranks else 0), last + 1))
+    return ranks
 
 
 def format_ranks(ranks: Iterable[int]) -> str:

@@ -293,16 +293,48 @@ def test_files_that_are_no_graph_exit_1_in_one_line(graphs, tmp_path, monkeypatc
         (("export", "perfetto", "--iteration", "3", "-o", "x.pftrace"), "iteration 3 found"),
         (("export", "perfetto", "-o", "no/such/x.pftrace"), "no/such"),
         (("export", "perfetto", "-o", "."), "is a folder"),
+        (("info", "--ranks", "0-16777215"), "ranks 3-16777215 found"),
     ],
 )
-def test_user_errors_exit_1_in_one_line(graphs, tmp_path, monkeypatch, args, words):
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_user_errors_exit_1_in_one_line(graphs, tmp_path, monkeypatch, *, args, words, flags):
     monkeypatch.chdir(tmp_path)
-    done = inside(*args, graphs / "job.prism")
+    done = inside(*args, graphs / "job.prism", *flags)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("prism: error: ")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["job.prism", "link.prism", "same.prism"])
+def test_what_is_read_is_not_written_over(graphs, tmp_path, name):
+    job = tmp_path / "job.prism"
+    shutil.copy(graphs / "job.prism", job)
+    (tmp_path / "link.prism").symlink_to(job)
+    (tmp_path / "same.prism").hardlink_to(job)
+    before = job.read_bytes()
+    done = inside("export", "perfetto", job, "-o", tmp_path / name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is also what would be read" in done.stderr
+    assert job.read_bytes() == before
+
+
+def test_the_program_is_not_written_over(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print()\n")
+    done = inside("collect", "--world-size", "2", "-o", script, "--", script)
+    assert (done.returncode, script.read_text()) == (1, "print()\n")
+    assert "is also what would be read" in done.stderr
+
+
+def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path):
+    done = inside(
+        "collect", "--world-size", "2", "--cluster", "h100", "-o", tmp_path / "x.prism", "--", "train.py"
+    )
+    assert done.returncode == 1
+    assert "expected one of a100-8x, b200-8x, h100-8x, h200-8x" in done.stderr
+    assert "did you mean 'h100-8x'?" in done.stderr
 
 
 def test_export_perfetto(graphs, tmp_path):
@@ -329,6 +361,54 @@ def test_tables_are_plain_text_where_nobody_looks(graphs, command):
     lines = done.stdout.splitlines()
     assert all(line == line.rstrip() for line in lines)
     assert str(graphs / "job.prism") in lines[0]
+
+
+def on_a_terminal(*args, columns=80, **variables):
+    """What a terminal of that many columns receives."""
+    import pty
+    import termios
+    from fcntl import ioctl
+    from struct import pack
+
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, pack("4H", 50, columns, 0, 0))
+    environment = {k: v for k, v in ENVIRONMENT.items() if k not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    environment |= {"TERM": "xterm-256color", **variables}
+    command = [sys.executable, "-m", "prismcore", *map(str, args)]
+    child = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the child has gone
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert child.wait(60) == 0
+    return shown.decode()
+
+
+def test_a_terminal_has_colours_unless_it_wants_none(graphs):
+    job = graphs / "job.prism"
+    assert "\x1b[36m" in on_a_terminal("check", job)
+    plain = on_a_terminal("check", job, NO_COLOR="1")
+    assert "\x1b[3" not in plain  # bold may stay: it is no colour
+    assert "\x1b" not in on_a_terminal("check", job, TERM="dumb")
+
+
+@pytest.mark.parametrize("args", [[], ["collect"], ["replay"], ["export", "perfetto"], ["doctor"]])
+def test_help_fits_80_columns(args):
+    shown = on_a_terminal(*args, "--help", COLUMNS="80")
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_what_a_replay_says(graphs):
+    lines = prism("replay", graphs / "job.prism", "--ranks", "1").stdout.splitlines()
+    text = "\n".join(lines)
+    assert any(line.startswith("rank classes") for line in lines)
+    assert "ranks" in lines  # beside the classes, not instead of them
+    assert "3 ranks in" in text
+    assert "(the first holds the set-up)" in text
+    assert "not compared with measurements: kernels of virtual:h100" in text
+    assert lines[-1] == f"next: prism export perfetto {graphs}/job.prism -o {graphs}/job.pftrace"
 
 
 def test_collect_without_a_program_is_a_usage_error(tmp_path):

@@ -40,7 +40,7 @@ def test_times_with_decimals():
     assert parsing.time_ns("1.5us") == 1500
 
 
-@pytest.mark.parametrize("text", ["5", "1.5ns", "ms", "-1ms", "1e3ms", "1 m", "99999999999s", "nan s"])
+@pytest.mark.parametrize("text", ["5", "1.5ns", "ms", "-1ms", "1e3ms", "1 m", "99999999999s", "nan s", "٣ms"])
 def test_bad_times_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
         parsing.time_ns(text)
@@ -54,8 +54,29 @@ def test_slow_rank_forms():
 
 
 @pytest.mark.parametrize(
-    "text", ["3", "3:", "3:0", "3:-1", "3:nan", "3:inf", "3:1@5", "3:1@2s-1s", "x:1", "1-2:2"]
+    "text", ["3", "3:", "3:0", "3:-1", "3:nan", "3:inf", "3:1@5", "3:1@2s-1s", "x:1", "1-2:2", "٣:2"]
 )
 def test_bad_slow_ranks_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
         parsing.slow_rank(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=8))
+def test_ranges_that_overlap_are_one_ascending_list(spans):
+    text = ",".join(f"{first}-{first + more}" for first, more in spans)
+    expected = {rank for first, more in spans for rank in range(first, first + more + 1)}
+    assert parsing.rank_list(text) == sorted(expected)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "٣", "²", "1_000", "9" * 19, "9" * 5000])
+def test_whole_numbers_are_ascii_digits_of_a_sane_length(text):
+    for kind in (parsing.positive_int, parsing.natural_int):
+        with pytest.raises(argparse.ArgumentTypeError, match="whole number") as caught:
+            kind(text)
+        assert len(str(caught.value)) < 150
+
+
+def test_whole_numbers_from_their_least_on():
+    assert (parsing.natural_int("0"), parsing.positive_int(" 7 ")) == (0, 7)
+    with pytest.raises(argparse.ArgumentTypeError, match="at least 1"):
+        parsing.positive_int("0")

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from prismcore.graph import Graph, OpKind, Provenance, RankOrigin
+from prismcore.graph import Graph, GraphBuilder, OpKind, Provenance, RankOrigin
+from prismcore.profiles.cluster import cluster_text, load_cluster
+from prismcore.profiles.device import load_device
+from prismcore.replay import replay
 from prismcore.report import units
+from prismcore.report.accuracy import accuracy_warnings
 from prismcore.report.json import dumps, plain
+from prismcore.report.replay import PARTS, sum_note
 from prismcore.report.summary import summarize, summarize_rank
 from prismcore.report.table import fields_table, rows_table
 from prismcore.report.warnings import graph_warnings, unknown_kernels
@@ -37,6 +42,9 @@ def test_worked_values():
     assert units.format_share(0.1234) == "12.34 %"
     assert units.format_share(0.0) == "0.00 %"
     assert units.format_share(1e-9) == "< 0.01 %"
+    assert units.plural(1, "rank") == "1 rank"
+    assert units.plural(8192, "rank") == "8,192 ranks"
+    assert [units.format_wall(s) for s in (12.34, 0.0351, 1e-5)] == ["12.3 s", "35 ms", "under 1 ms"]
 
 
 @given(st.floats(0, 1, exclude_min=True))
@@ -233,3 +241,72 @@ def test_warnings_of_the_collection_are_passed_on():
         "the graph is partial: it holds 4 of 4 ranks",
         "something odd",
     ]
+
+
+# What no measurement backs.
+
+
+def two_nodes(provenance=Provenance.MODEL, **metadata):
+    """Two ranks on two nodes of h100-8x (0 and 8), and two on one (0 and 1)."""
+    builder = GraphBuilder(world_size=16)
+    pairs = [builder.communicator("far:0", [0, 8]), builder.communicator("near:1", [0, 1])]
+    for r, mine in ((0, pairs), (8, pairs[:1]), (1, pairs[1:])):
+        rank = builder.rank(r)
+        rank.kernel("gemm", duration_ns=1000, provenance=provenance)
+        for pair in mine:
+            rank.all_reduce(pair, bytes=4, duration_ns=10, provenance=provenance)
+    return builder.finish(metadata)
+
+
+def test_models_without_comparison_are_named():
+    text = cluster_text("h100-8x")
+    (warning,) = accuracy_warnings(two_nodes(device="virtual:h100", cluster=text))
+    assert warning.startswith(
+        "not compared with measurements: kernels of virtual:h100, communication between nodes of h100-8x;"
+    )
+    (warning,) = accuracy_warnings(two_nodes(device="a100", cluster=text))
+    assert "kernels" not in warning
+    (warning,) = accuracy_warnings(two_nodes(device="gone.toml"))  # it cannot say so any more
+    assert "kernels of gone.toml;" in warning
+
+
+def test_a_replay_on_other_profiles_names_those():
+    graph = two_nodes(device="virtual:a100")
+    assert accuracy_warnings(graph) == []
+    (warning,) = accuracy_warnings(graph, device=load_device("b200"))
+    assert f"kernels of {load_device('b200').name};" in warning
+    cluster = load_cluster("a100-8x")
+    (warning,) = accuracy_warnings(graph, cluster=cluster)
+    assert "communication between nodes of a100-8x;" in warning
+    cluster.one_node.compared_with = None
+    (warning,) = accuracy_warnings(graph, cluster=cluster)
+    assert "communication on a node of a100-8x, communication between nodes of a100-8x;" in warning
+
+
+def test_measured_and_synthetic_graphs_need_no_comparison():
+    assert accuracy_warnings(two_nodes(Provenance.MEASURED, device="virtual:h100")) == []
+    assert accuracy_warnings(two_nodes()) == []
+
+
+@pytest.mark.parametrize("late", [0, 1_000_000])
+def test_the_sum_of_parts_is_explained_where_it_is_not_the_iteration_time(late):
+    """Rank 1 ends its first iteration `late` ns early and starts the second there."""
+    builder = GraphBuilder(world_size=2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        rank.kernel("k", duration_ns=5_000_000 - r * late)
+        rank.sync()
+        rank.mark_iteration()
+        rank.all_reduce(world, bytes=4, duration_ns=1_000_000)
+        rank.sync()
+        rank.mark_iteration()
+    result = replay(builder.finish({"warmup_iterations": 1}))
+    assert result.iteration_time_ns.tolist() == [5_000_000, 1_000_000]
+    whole = sum(getattr(result.split, key) for key, _ in PARTS)
+    assert whole == 1_000_000 + late / 2
+    note = sum_note(result)
+    assert bool(note) == bool(late)
+    if late:
+        assert "mean 1.500 ms" in note
+        assert "median 1.000 ms" in note

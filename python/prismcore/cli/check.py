@@ -54,14 +54,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(title: str, report: dict[str, Any]) -> None:
     from prismcore.report.table import fields_table
-    from prismcore.report.units import format_bytes
+    from prismcore.report.units import format_bytes, plural
 
     fields = [
         ("file", f"{format_bytes(report['file_bytes'])}, structure and checksums are right"),
         (
             "content",
-            f"{report['ranks']:,} of {report['world_size']:,} ranks, {report['blocks']:,} blocks, "
-            f"{report['communicators']:,} communicators",
+            f"{report['ranks']:,} of {plural(report['world_size'], 'rank')}, "
+            f"{plural(report['blocks'], 'block')}, "
+            f"{plural(report['communicators'], 'communicator')}",
         ),
     ]
     replayed = f"all ranks met and ended: {report['events']:,} events, no deadlock, no mismatch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.program:
         raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
-    check_output(args.output)
+    check_output(args.output, source=Path(args.program[0]))
     options = CollectOptions(
         command=args.program,
         world_size=args.world_size,
@@ -136,22 +137,26 @@ def _teller(step: output.Progress) -> ProgressCallback:
 def _cluster_path(name: str | None) -> Path | None:
     from prismcore.profiles import cluster
 
-    if name is not None and name in cluster.cluster_names():
-        return cluster.FOLDER / f"{name}.toml"
-    return None if name is None else Path(name)
+    if name is None:
+        return None
+    cluster.load_cluster(name)  # an unknown name is answered with the known ones
+    return cluster.FOLDER / f"{name}.toml" if name in cluster.cluster_names() else Path(name)
 
 
 def _json(args: argparse.Namespace, result: CollectResult) -> dict[str, Any]:
+    from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
     return {
         "output": str(args.output),
         "wall_time_s": result.wall_time_s,
         **info_json(result.graph),
-        "warnings": graph_warnings(result.graph),
+        "warnings": [*graph_warnings(result.graph), *accuracy_warnings(result.graph)],
     }
 
 
 def _show(args: argparse.Namespace, result: CollectResult) -> None:
     show_info(str(args.output), result.graph)
-    output.show("", f"collected in {result.wall_time_s:.1f} s; next: prism replay {args.output}")
+    output.show(
+        "", f"collected in {result.wall_time_s:.1f} s; next: prism replay {shlex.quote(str(args.output))}"
+    )

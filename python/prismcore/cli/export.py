@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from prismcore.replay import replay
     from prismcore.report.timeline import write_timeline
 
-    check_output(args.output)
+    check_output(args.output, source=args.graph)
     graph = open_graph(args.graph)
     ranks = lowest_of_classes(graph) if args.ranks == "classes" else args.ranks
     check_ranks(graph, ranks)
@@ -82,11 +82,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.show_json(report)
         return 0
-    from prismcore.report.units import format_bytes
+    from prismcore.report.units import format_bytes, plural
 
     output.show(
-        f"{args.output}: iteration {size.iteration} of {size.ranks:,} ranks "
-        f"({format_ranks(ranks)}), {size.slices:,} slices, {format_bytes(report['file_bytes'])}",
+        f"{args.output}: iteration {size.iteration}; {plural(size.ranks, 'rank')} ({format_ranks(ranks)}); "
+        f"{plural(size.slices, 'slice')}; {format_bytes(report['file_bytes'])}",
         "open it in https://ui.perfetto.dev",
     )
     return 0

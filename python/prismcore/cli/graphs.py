@@ -25,16 +25,22 @@ def open_graph(path: Path) -> Graph:
 
 def check_ranks(graph: Graph, ranks: Iterable[int]) -> None:
     """Raises PrismError when the graph does not hold one of `ranks`."""
-    absent = [r for r in ranks if not graph.has_rank(r)]
+    held_ranks = graph.ranks.tolist()
+    absent = set(ranks).difference(held_ranks)
     if absent:
-        held = format_ranks(graph.ranks.tolist()) or "none"
+        held = format_ranks(held_ranks) or "none"
         raise PrismError(f"ranks {format_ranks(absent)} found, expected ranks that the graph holds: {held}")
 
 
-def check_output(path: Path) -> None:
-    """Raises PrismError when `path` cannot become a file; better now than after the work."""
+def check_output(path: Path, *, source: Path | None = None) -> None:
+    """Raises PrismError when `path` cannot become a file; better now than after the work.
+
+    ``source``: what the command reads, which it must not write over.
+    """
     if path.is_dir():
         raise PrismError(f"{path}: is a folder, expected the name of a file to write")
+    if source is not None and path.exists() and source.exists() and path.samefile(source):
+        raise PrismError(f"{path}: is also what would be read, expected another name for the output")
     folder = path.resolve().parent
     if not folder.is_dir():
         raise PrismError(f"{path}: its folder does not exist; create it first: mkdir -p {path.parent}")

@@ -56,6 +56,7 @@ def info_json(graph: Graph, ranks: list[RankSummary] | None = None) -> dict[str,
 
 def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) -> None:
     """The table of ``prism info``."""
+    from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.summary import summarize
     from prismcore.report.table import fields_table, rows_table
     from prismcore.report.warnings import graph_warnings
@@ -70,7 +71,7 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
         ("device", summary.device or "not known"),
         (
             "ranks",
-            f"{summary.world_size:,} in {summary.classes:,} classes: {summary.ranks_run:,} ran "
+            f"{summary.world_size:,} in {_classes(summary.classes)}: {summary.ranks_run:,} ran "
             f"({summary.ranks_checked:,} of them to check), {summary.ranks_inferred:,} inferred",
         ),
         ("iterations", summary.iterations),
@@ -78,7 +79,11 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
         ("ops", f"{summary.ops:,} in {summary.blocks:,} different blocks of {graph.num_ops:,} ops"),
         ("file_bytes", summary.file_bytes),
         ("provenance of device time", provenance_words(summary.provenance)),
-        ("spread inside a class", spread_words(summary.spread)),
+        ("spread among like ranks", spread_words(summary.spread)),
+    ]
+    if switched_off := metadata.get("switched_off"):
+        fields.append(("torch does without", ", ".join(map(str, switched_off))))
+    fields += [
         ("digest", summary.digest),
         ("communication digest", summary.communication_digest),
     ]
@@ -97,5 +102,9 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
             for r in ranks
         ]
         output.show("", rows_table("ranks; the last four columns are peaks", columns, rows))
-    for warning in graph_warnings(graph):
+    for warning in (*graph_warnings(graph), *accuracy_warnings(graph)):
         output.show("", f"warning: {warning}")
+
+
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count:,} classes"

@@ -39,7 +39,6 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("allow_abbrev", False)
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
@@ -52,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="prism",
         description="Map a training job rank by rank without its GPUs, and replay it.",
         epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the list a list
     )
     parser.add_argument("--version", action="version", version=f"prism {prismcore.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

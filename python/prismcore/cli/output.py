@@ -39,7 +39,11 @@ def show(*parts: RenderableType) -> None:
     for part in parts:
         room = MOST_WIDTH if isinstance(part, Table) and part.show_header else width
         console = Console(
-            file=buffer, width=room, highlight=False, force_terminal=terminal, no_color=not terminal
+            file=buffer,
+            width=room,
+            highlight=False,
+            force_terminal=terminal,
+            no_color=None if terminal else True,  # None: as NO_COLOR says
         )
         if isinstance(part, str):
             console.print(part, markup=False, soft_wrap=True)

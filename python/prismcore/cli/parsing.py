@@ -14,8 +14,9 @@ from decimal import Decimal
 from prismcore.rank_list import MAX_RANK, parse_ranks
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
-_SLOW_RANK = re.compile(r"(?P<rank>\d+):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_TIME = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?)(ns|us|ms|s)")
+_SLOW_RANK = re.compile(r"(?P<rank>[0-9]{1,18}):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -77,13 +78,18 @@ def slow_rank(text: str) -> SlowRankFlag:
 
 def positive_int(text: str) -> int:
     """A whole number of at least 1."""
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 1")
-    return int(text)
+    return _whole(text, 1)
 
 
 def natural_int(text: str) -> int:
     """A whole number of at least 0."""
-    if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 0")
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if _WHOLE.fullmatch(text.strip()) is None or int(text) < least:
+        found = text if len(text) <= 40 else f"{text[:37]}..."
+        raise argparse.ArgumentTypeError(
+            f"found {found!r}, expected a whole number of at least {least} and at most 18 digits"
+        )
     return int(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from prismcore.replay import ReplayResult
 
 SHOWN_CLASSES = 8
+SHOWN_ITERATIONS = 8
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,22 +65,25 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.replay import SlowRank, replay
+    from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
     graph = open_graph(args.graph)
     check_ranks(graph, args.ranks or ())
     check_ranks(graph, (slow.rank for slow in args.slow_rank))
+    device, cluster = device_profile(args.profile), cluster_profile(args.cluster)
     result = replay(
         graph,
         threads=args.threads,
         slow_ranks=[
             SlowRank(rank=s.rank, factor=s.factor, from_ns=s.from_ns, to_ns=s.to_ns) for s in args.slow_rank
         ],
-        device=device_profile(args.profile),
-        cluster=cluster_profile(args.cluster),
+        device=device,
+        cluster=cluster,
         eager_bytes=recorded_eager_bytes(graph),
     )
-    result.warnings += graph_warnings(graph) if args.profile is None else _unknown_share(result)
+    result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
+    result.warnings += accuracy_warnings(graph, device=device, cluster=cluster)
     if args.json:
         output.show_json(result.to_json(args.ranks))
     else:
@@ -87,30 +92,43 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
-    from prismcore.report.replay import class_table, rank_table, split_table
+    from prismcore.report.replay import class_table, rank_table, split_table, sum_note
     from prismcore.report.table import fields_table
-    from prismcore.report.units import format_bytes, format_ns
+    from prismcore.report.units import format_bytes, format_ns, format_wall, plural
     from prismcore.report.words import provenance_words
 
     peak = format_bytes(int(result.peak_allocated_bytes.max()))
-    counted = len(result.iteration_time_ns) - result.first_counted
+    times = [format_ns(int(t)) for t in result.iteration_time_ns]
+    counted = len(times) - result.first_counted
+    shown = ", ".join(times[:SHOWN_ITERATIONS])
+    if len(times) > SHOWN_ITERATIONS:
+        shown += f", ... ({len(times)} in all)"
+    if result.first_counted:
+        shown += " (the first holds the set-up)"
     fields = [
         (
             "iteration time",
             f"{format_ns(result.median_iteration_time_ns)} (median of {counted})",
         ),
-        ("iterations", ", ".join(format_ns(int(t)) for t in result.iteration_time_ns[:8])),
+        ("iterations", shown),
         ("peak allocated", f"{peak} on rank {result.peak_rank}"),
         ("provenance of device time", provenance_words(result.provenance)),
-        ("events", f"{result.events:,} of {len(result.ranks):,} ranks in {result.wall_time_s:.2f} s"),
+        (
+            "events",
+            f"{result.events:,} of {plural(len(result.ranks), 'rank')} in {format_wall(result.wall_time_s)}",
+        ),
     ]
     output.show(fields_table(str(args.graph), fields), "", split_table(result))
+    if note := sum_note(result):
+        output.show(note)
+    output.show("", class_table(graph, result, SHOWN_CLASSES))
     if args.ranks is not None:
         output.show("", rank_table("ranks", result, args.ranks))
-    else:
-        output.show("", class_table(graph, result, SHOWN_CLASSES))
     for warning in result.warnings:
         output.show("", f"warning: {warning}")
+    graph_file = shlex.quote(str(args.graph))
+    trace = shlex.quote(str(args.graph.with_suffix(".pftrace")))
+    output.show("", f"next: prism export perfetto {graph_file} -o {trace}")
 
 
 def _unknown_share(result: ReplayResult) -> list[str]:

@@ -90,13 +90,15 @@ class Calibration:
 class ChannelGraphs:
     """``tree`` also serves PAT and CollNetChain, ``nvls`` NVLSTree and CollNetDirect.
 
-    ``same_channels``: every channel visits a node's ranks in the same order.
+    ``same_channels``: every channel visits a node's ranks in the same order. ``compared_with``: the
+    measurements that durations were compared with; None: nothing.
     """
 
     ring: ChannelGraph
     tree: ChannelGraph
     nvls: ChannelGraph
     same_channels: bool = True
+    compared_with: str | None = None
     calibration: Calibration = field(default_factory=Calibration)
 
 

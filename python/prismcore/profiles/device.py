@@ -115,6 +115,7 @@ class DeviceProfile:
     peak: PeakRates
     efficiency: Efficiency
     host: HostCosts
+    compared_with: str | None = None  # measurements that kernels were compared with; None: nothing
     table: str | None = None  # CSV of measured kernels, relative to the profile
     rows: list[TimingRow] = field(default_factory=list, init=False)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from prismcore.graph import Graph
 from prismcore.replay import ReplayResult
 from prismcore.report.table import rows_table
-from prismcore.report.units import format_share
+from prismcore.report.units import format_ns, format_share
 
 #: The parts that add up to a rank's span, and what they are called.
 PARTS = (
@@ -31,9 +31,22 @@ def split_table(result: ReplayResult) -> Table:
         return format_share(value / whole) if whole else "-"
 
     rows = [(name, getattr(split, key), share(getattr(split, key))) for key, name in PARTS]
-    rows.append(("sum", whole, share(whole)))
+    rows.append(("sum: a rank's iteration", whole, share(whole)))
     rows.append(("communication, overlapped or not", split.communication_ns, share(split.communication_ns)))
     return rows_table("time of a rank per iteration, mean over ranks", ("part", "time_ns", "share"), rows)
+
+
+def sum_note(result: ReplayResult) -> str:
+    """Why the parts' sum and the job's iteration time differ; empty where they do not."""
+    split = result.split
+    whole = sum(getattr(split, key) for key, _ in PARTS)
+    job = result.median_iteration_time_ns
+    if abs(whole - job) < 0.0005 * job:
+        return ""
+    return (
+        f"A rank's iteration lasts from its own end to its own next end (mean {format_ns(whole)}), the job's "
+        f"from the end of the last rank to the next such end (median {format_ns(job)})."
+    )
 
 
 def class_table(graph: Graph, result: ReplayResult, count: int) -> Table:

@@ -14,6 +14,13 @@ def format_ns(value: int | float) -> str:
     return f"{value:.0f} ns"
 
 
+def format_wall(seconds: float) -> str:
+    """Time that a run took here: ``1.4 s``, ``35 ms``; it differs from run to run, so few digits."""
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.001 else "under 1 ms"
+
+
 def format_bytes(value: int | float) -> str:
     """``1536`` as ``1.50 KiB``."""
     for scale, unit in _BYTES:
@@ -27,6 +34,11 @@ def format_share(value: float) -> str:
     if 0 < abs(value) < 0.0001:
         return "< 0.01 %"
     return f"{100 * value:.2f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """``(1, "rank")`` as ``1 rank``, ``(2000, "rank")`` as ``2,000 ranks``; for nouns that take an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def format_count(value: int) -> str:
