@@ -36,6 +36,11 @@ struct MismatchError : Error {
   using Error::Error;
 };
 
+// A rank that runs does something else than the graph recorded of it.
+struct DivergenceError : Error {
+  using Error::Error;
+};
+
 // A SPARe placement, plan or life-time is asked for with values that cannot be.
 struct SpareError : Error {
   using Error::Error;

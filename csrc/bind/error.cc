@@ -26,6 +26,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("DeadlockError", e);
   } catch (const MismatchError& e) {
     raise("MismatchError", e);
+  } catch (const DivergenceError& e) {
+    raise("DivergenceError", e);
   } catch (const SpareError& e) {
     raise("SpareError", e);
   } catch (const Error& e) {

@@ -45,11 +45,24 @@ std::string list_ranks(std::span<const std::uint32_t> ranks, std::size_t limit) 
   return text;
 }
 
+std::uint32_t Replayer::num_blocks(const RankState& r) noexcept {
+  return r.outside == nullptr ? r.num_blocks : static_cast<std::uint32_t>(r.outside->blocks.size());
+}
+
+std::span<const Step> Replayer::steps_at(const RankState& r, std::uint32_t position) noexcept {
+  return r.outside == nullptr ? r.table->of(r.blocks[position])
+                              : r.outside->blocks[position]->of(0);
+}
+
 Place Replayer::place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op) const {
   const RankState& r = ranks_[i];
   Place place{r.rank, op, nullptr, {}};
-  for (std::uint32_t p = 0; p < block; ++p) place.op += r.table->facts[r.blocks[p]].ops;
-  for (const Step& step : r.table->of(r.blocks[block])) {
+  if (r.outside != nullptr) {
+    place.op += r.outside->first_op[block];
+  } else {
+    for (std::uint32_t p = 0; p < block; ++p) place.op += r.table->facts[r.blocks[p]].ops;
+  }
+  for (const Step& step : steps_at(r, block)) {
     if (step.kind != StepKind::launch) continue;
     for (const Part& part : parts(step)) {
       if (part.op == op) place.part = &part;
@@ -64,8 +77,8 @@ Place Replayer::place_of_collective(std::uint32_t i, std::uint32_t communicator,
                                     std::uint64_t wanted) const {
   const RankState& r = ranks_[i];
   std::uint64_t seen = 0;
-  for (std::uint32_t p = 0; p < r.num_blocks; ++p) {
-    for (const Step& step : r.table->of(r.blocks[p])) {
+  for (std::uint32_t p = 0; p < num_blocks(r); ++p) {
+    for (const Step& step : steps_at(r, p)) {
       if (step.kind != StepKind::launch) continue;
       for (const Part& part : parts(step)) {
         if (is_point_to_point(part.kind) || r.slots[part.slot].communicator != communicator) {

@@ -305,4 +305,16 @@ Steps fold(const Graph& graph, std::span<const std::uint8_t> wanted, bool folded
   return out;
 }
 
+Steps fold_ops(std::span<const Op> ops, bool folded, Contents& contents) {
+  Steps out;
+  out.facts.resize(1);
+  out.begin.push_back(0);
+  BlockFolder folder(out, folded, contents);
+  folder.block(0, ops);
+  folder.tie();
+  out.begin.push_back(out.steps.size());
+  out.rings.resize(out.streams, 0);
+  return out;
+}
+
 }  // namespace prism::engine

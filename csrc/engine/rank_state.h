@@ -6,10 +6,13 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "engine/feed.h"
 #include "engine/ledger.h"
 #include "engine/rank_clock_view.h"
+#include "engine/recorded.h"
 #include "engine/steps.h"
 
 namespace prism::engine {
@@ -79,6 +82,24 @@ struct RunAhead {
   std::vector<std::uint32_t> open;  // by stream: ops not done
 };
 
+// A rank whose ops come from outside (listen.cc).
+struct Outside {
+  std::size_t source = 0;  // among the outside ranks
+  Feed feed;
+  Recorded recorded;
+  Feed::Block block;                     // being run, or run and asked about
+  bool asks = false;                     // its ask is not answered yet
+  bool hungry = false;                   // it has run what came, on the common path
+  std::uint32_t iterations = 0;          // marks so far
+  std::vector<const Steps*> blocks;      // so far
+  std::vector<std::uint64_t> first_op;   // of each
+  std::vector<std::int64_t> ring_times;  // its event rings
+  std::vector<std::int64_t> host_times;  // beside them: the host clock at the record
+
+  Outside(std::size_t number, Feed f, Recorded program)
+      : source(number), feed(std::move(f)), recorded(std::move(program)) {}
+};
+
 struct RankState {
   RankClockView clock;
   const Step* step = nullptr;
@@ -100,6 +121,7 @@ struct RankState {
   EventRing* rings = nullptr;      // by stream
   const Steps* table = nullptr;
   std::unique_ptr<RunAhead> ahead;
+  std::unique_ptr<Outside> outside;  // null: a ghost, or a plain replay
   Ledger ledger;
   std::uint32_t program = 0;
   std::uint32_t num_slots = 0;

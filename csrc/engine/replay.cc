@@ -8,6 +8,10 @@ ReplayResult replay(const Graph& graph, const ReplayOptions& options) {
   return engine::Replayer(graph, options).run();
 }
 
+ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside) {
+  return engine::Replayer(graph, options, &outside).run();
+}
+
 MemoryCurve memory_curve(const Graph& graph, std::uint32_t rank) {
   MemoryCurve curve;
   std::vector<Op> ops;

@@ -16,7 +16,8 @@ ReplayResult Replayer::run() {
       RankState& r = ranks_[i];
       if (lists_.is_extra(node)) {
         lists_.give_back(node);
-        if (r.ahead == nullptr) continue;  // it went on already
+        // It went on already, unless it waits to be told something.
+        if (r.ahead == nullptr && (r.outside == nullptr || !r.outside->asks)) continue;
       } else {
         r.waits = false;
       }
@@ -24,12 +25,16 @@ ReplayResult Replayer::run() {
       run_rank(i);
     }
     if (finished_ == ranks_.size()) break;
+    if (outside_ != nullptr && listen()) continue;
     // Every rank waits. Hosts run ahead of their devices: let them, as far as they can.
     bool moved = false;
     for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
-      if (!ranks_[i].finished) moved |= run_ahead(i);
+      const RankState& r = ranks_[i];
+      const bool hungry = r.outside != nullptr && r.outside->hungry;
+      if (!r.finished && !hungry) moved |= run_ahead(i);
     }
-    if (!moved && runnable_.empty()) deadlock();
+    if (moved || !runnable_.empty()) continue;
+    if (outside_ == nullptr || !tell_not_ready()) deadlock();
   }
   return result();
 }
@@ -52,7 +57,7 @@ void Replayer::prefetch() const noexcept {
       fetch(r.launches, sizeof(Launch));
       fetch(r.slots, 1);
       fetch(r.clock.data(), 1);
-      fetch(&r.blocks[r.position + 1], 1);
+      if (r.position + 1 < r.num_blocks) fetch(&r.blocks[r.position + 1], 1);
       r.ledger.prefetch();
     } else if (distance == 1) {
       if (r.pending != 0) {
@@ -61,12 +66,14 @@ void Replayer::prefetch() const noexcept {
           if (handle.message) fetch(&mailbox_.at(handle.id), sizeof(Message));
         }
       }
-      if (r.position + 1 < r.num_blocks) fetch(r.table->of(r.blocks[r.position + 1]).data(), 1);
+      if (r.outside == nullptr && r.position + 1 < r.num_blocks)
+        fetch(r.table->of(r.blocks[r.position + 1]).data(), 1);
     }
   }
 }
 
-bool Replayer::next_block(RankState& r) noexcept {
+bool Replayer::next_block(RankState& r) {
+  if (r.outside != nullptr) return next_outside_block(r);
   if (r.position + 1 >= r.num_blocks) return false;
   ++r.position;
   const auto steps = r.table->of(r.blocks[r.position]);
@@ -79,7 +86,10 @@ void Replayer::run_rank(std::uint32_t i) {
   RankState& r = ranks_[i];
   if (r.finished) return;
   // Back on the common path with its own node still among the runnable: that one goes on.
-  if (r.ahead != nullptr && (!look_again(r) || r.waits)) return;
+  if (r.ahead != nullptr && (!look_again(r) || r.waits)) {
+    if (r.outside != nullptr && r.outside->asks) tell(r);
+    return;
+  }
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
       const std::int64_t host = r.clock.host();
@@ -88,6 +98,10 @@ void Replayer::run_rank(std::uint32_t i) {
     }
     if (r.ledger.full()) trim(r);
     if (next_block(r)) continue;
+    if (r.outside != nullptr && !r.outside->feed.ended()) {
+      r.outside->hungry = !r.outside->asks;
+      return;
+    }
     std::uint16_t stuck = no_stream;
     if (!resolve_all(r, stuck)) {
       block(r, stuck);
@@ -117,6 +131,7 @@ bool Replayer::run_step(RankState& r, const Step& step) {
       r.clock.spend(step.time.host_ns);
       EventRing& ring = r.rings[step.stream];
       if (ring.times == nullptr) return true;  // no op looks at this stream's records
+      if (r.outside != nullptr) note_record(r, step.stream, r.clock.host());
       if (r.pending != 0 && !resolve(r, step.stream)) {
         ring.push(EventRing::unknown);
         ++ring.open;

@@ -13,6 +13,7 @@
 #include "engine/durations.h"
 #include "engine/mailbox.h"
 #include "engine/meeting.h"
+#include "engine/outside.h"
 #include "engine/program_facts.h"
 #include "engine/rank_state.h"
 #include "engine/replay.h"
@@ -23,7 +24,7 @@ namespace prism::engine {
 
 class Replayer {
  public:
-  Replayer(const Graph& graph, const ReplayOptions& options);
+  Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside = nullptr);
   ReplayResult run();
 
  private:
@@ -36,7 +37,7 @@ class Replayer {
   void set_up_ranks();
 
   // replayer.cc
-  bool next_block(RankState& r) noexcept;
+  bool next_block(RankState& r);
   void run_rank(std::uint32_t i);
   bool run_step(RankState& r, const Step& step);  // false: blocked
   void segment(RankState& r, const Step& step, bool in_order);
@@ -64,6 +65,14 @@ class Replayer {
   WaitList& waiters(const Handle& handle) noexcept;
   static std::span<const Part> parts(const Step& step) noexcept { return {step.parts, step.count}; }
 
+  // listen.cc
+  void set_up_outside();
+  bool listen();  // true: something can go on
+  bool next_outside_block(RankState& r);
+  bool tell(RankState& r);  // false: what it asks is not known yet
+  bool tell_not_ready();
+  void note_record(RankState& r, std::uint16_t stream, std::int64_t host) noexcept;
+
   // run_ahead.cc
   bool run_ahead(std::uint32_t i);  // true: it arrived somewhere or finished
   void enter_ahead(RankState& r);
@@ -73,6 +82,8 @@ class Replayer {
   void record_known(RankState& r, const Deferred& d, std::int64_t time);
 
   // diagnosis.cc
+  static std::uint32_t num_blocks(const RankState& r) noexcept;  // that it has come to
+  static std::span<const Step> steps_at(const RankState& r, std::uint32_t position) noexcept;
   Place place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op) const;
   Place place_of_collective(std::uint32_t i, std::uint32_t communicator,
                             std::uint64_t number) const;
@@ -91,6 +102,7 @@ class Replayer {
 
   const Graph& graph_;
   const ReplayOptions& options_;
+  OutsideRanks* outside_;
   Contents contents_;
   Durations durations_;
   Steps folded_, single_;  // single: one step an op
@@ -117,6 +129,9 @@ class Replayer {
   std::uint64_t arrivals_ = 0;      // of hosts that ran ahead
   double costed_transfers_ns_ = 0;  // with a cluster: over all ranks
   std::uint64_t differing_durations_ = 0;
+  std::vector<std::uint32_t> outside_ranks_;  // dense indices
+  std::vector<std::uint64_t> kernel_identities_;
+  std::vector<Post> posts_;
   std::vector<Interval> timeline_;
   std::vector<std::string> warnings_;
   std::vector<std::uint8_t> scratch_;

@@ -202,6 +202,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
       r.clock.spend(step.time.host_ns);
       EventRing& ring = r.rings[step.stream];
       if (ring.times == nullptr) return true;
+      if (r.outside != nullptr) note_record(r, step.stream, r.clock.host());
       d.record = ring.count;
       ring.push(known(step.stream) ? r.clock.record(step.stream) : EventRing::unknown);
       if (known(step.stream)) return true;

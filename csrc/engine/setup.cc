@@ -9,9 +9,10 @@
 
 namespace prism::engine {
 
-Replayer::Replayer(const Graph& graph, const ReplayOptions& options)
+Replayer::Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside)
     : graph_(graph),
       options_(options),
+      outside_(outside),
       durations_(graph, options),
       lists_(static_cast<std::uint32_t>(graph.ranks().size())) {
   check_options();
@@ -21,6 +22,7 @@ Replayer::Replayer(const Graph& graph, const ReplayOptions& options)
   lay_out();
   set_up_ranks();
   check_partners();
+  if (outside_ != nullptr) set_up_outside();
 }
 
 std::uint32_t Replayer::dense(std::uint32_t rank) const noexcept {

@@ -142,5 +142,7 @@ class Contents {
 // GraphError for ops that cannot be: negative times, an event distance of 0.
 Steps fold(const Graph& graph, std::span<const std::uint8_t> wanted, bool folded,
            Contents& contents, KernelTimes* times);
+// The same for one block that is not in a graph: block 0 of the result.
+Steps fold_ops(std::span<const Op> ops, bool folded, Contents& contents);
 
 }  // namespace prism::engine

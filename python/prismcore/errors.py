@@ -11,6 +11,7 @@ from typing import Any
 __all__ = [
     "CollectError",
     "DeadlockError",
+    "DivergenceError",
     "GraphError",
     "GraphFormatError",
     "MismatchError",
@@ -51,6 +52,12 @@ class DeadlockError(PrismError):
 
 class MismatchError(PrismError):
     """Members of a communicator disagree about the op they meet in."""
+
+    exit_code = 3
+
+
+class DivergenceError(PrismError):
+    """A rank that runs does something else than the graph recorded of it."""
 
     exit_code = 3
 

@@ -1,0 +1,55 @@
+// Ranks that run outside the engine (sandbox ranks) while it replays the others (ghosts). What they
+// do comes in as ops, in order; the engine gives it its time, and tells them the times they ask
+// for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/replay.h"
+#include "graph/graph.h"
+#include "graph/op.h"
+
+namespace prism {
+
+// What a rank wants to know once its op has taken effect. It does nothing more until it is told.
+enum class Ask : std::uint8_t {
+  nothing,
+  host_time,    // the host clock, ns
+  stream_done,  // 1 if `op.stream` has no work left at the host clock, else 0
+  event_done,   // the same of the record that `op.event_stream` and `op.peer` name
+  event_time,   // when that record was reached, ns; the engine waits until it knows
+};
+
+struct Post {
+  Op op;
+  // kernel: `kernel_identity`; communication: `communicator_identity`; else 0.
+  std::uint64_t what = 0;
+  Ask ask = Ask::nothing;
+  bool ended = false;  // the rank's program is over; there is no op
+};
+
+// The same on both sides of the engine: in the process of the rank and over the graph.
+std::uint64_t kernel_identity(std::string_view name, const KernelShape& shape) noexcept;
+std::uint64_t communicator_identity(std::string_view name,
+                                    std::span<const std::uint32_t> members) noexcept;
+
+class OutsideRanks {
+ public:
+  virtual ~OutsideRanks() = default;
+
+  virtual std::span<const std::uint32_t> ranks() const noexcept = 0;  // of the world, ascending
+  // Appends what the i'th of them has done since the last call.
+  virtual void take(std::size_t i, std::vector<Post>& posts) = 0;
+  // Returns when one of them has done more. Throws where that cannot be any more.
+  virtual void wait() = 0;
+  virtual void answer(std::size_t i, std::int64_t value) = 0;
+};
+
+// As replay(), with some of the graph's ranks outside. Theirs is what they do, not what the graph
+// recorded. DivergenceError: a rank did something else than it recorded.
+ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside);
+
+}  // namespace prism

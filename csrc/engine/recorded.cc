@@ -1,0 +1,130 @@
+#include "engine/recorded.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "engine/diagnosis.h"
+#include "engine/text.h"
+
+namespace prism {
+
+std::uint64_t kernel_identity(std::string_view name, const KernelShape& shape) noexcept {
+  return hash64(std::as_bytes(std::span(name)),
+                hash64(std::as_bytes(std::span<const KernelShape, 1>(&shape, 1))));
+}
+
+std::uint64_t communicator_identity(std::string_view name,
+                                    std::span<const std::uint32_t> members) noexcept {
+  return hash64(std::as_bytes(std::span(name)), hash64(std::as_bytes(members)));
+}
+
+}  // namespace prism
+
+namespace prism::engine {
+namespace {
+
+constexpr std::uint32_t unknown = UINT32_MAX;
+
+bool has_kernel(OpKind kind) noexcept { return kind == OpKind::kernel; }
+
+}  // namespace
+
+Recorded::Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels)
+    : graph_(graph),
+      kernels_(kernels),
+      view_(graph.rank(rank)),
+      program_(graph.program(view_.program)) {
+  for (const Binding& binding : view_.bindings) {
+    const CommunicatorView communicator = graph.communicator(binding.communicator);
+    identities_.push_back(communicator_identity(communicator.name, communicator.members));
+  }
+}
+
+const Op* Recorded::expected() {
+  for (;;) {
+    while (next_ < ops_.size() && ops_[next_].kind == OpKind::query) ++next_;
+    if (next_ < ops_.size()) return &ops_[next_];
+    if (block_ == program_.blocks.size()) return nullptr;
+    ops_.clear();
+    next_ = 0;
+    graph_.read_block(program_.blocks[block_++], ops_);
+  }
+}
+
+void Recorded::follow(Post& post) {
+  if (post.ended || post.op.kind == OpKind::query) return;
+  if (is_communication(post.op.kind)) post.op.ref = slot_of(post);
+  const Op* op = expected();
+  if (op == nullptr || !same(post, *op)) diverge(post, op);
+  ++next_;
+  ++at_;
+}
+
+bool Recorded::same(const Post& post, const Op& op) const {
+  Op found = post.op;
+  // Times follow from the rest; strings and kernels are numbered by each process on its own.
+  found.host_ns = op.host_ns;
+  found.duration_ns = op.duration_ns;
+  found.flags = static_cast<std::uint8_t>((found.flags & ~Op::provenance_mask) |
+                                          (op.flags & Op::provenance_mask));
+  if (!is_communication(op.kind)) found.ref = op.ref;
+  if (found != op) return false;
+  if (!has_kernel(op.kind)) return true;
+  return post.what == kernels_[op.ref];
+}
+
+std::uint32_t Recorded::slot_of(const Post& post) {
+  const std::uint32_t own = post.op.ref;
+  if (own >= slots_.size()) slots_.resize(std::size_t{own} + 1, unknown);
+  if (slots_[own] != unknown) return slots_[own];
+  // Communicators of one name and one member list are told apart by who came first.
+  for (std::uint32_t slot = 0; slot < identities_.size(); ++slot) {
+    if (identities_[slot] != post.what) continue;
+    if (std::find(slots_.begin(), slots_.end(), slot) != slots_.end()) continue;
+    return slots_[own] = slot;
+  }
+  throw DivergenceError(
+      cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": it calls ",
+          name(post.op.kind), " of ", post.op.bytes,
+          " bytes on a communicator that it did not record; give the arguments that the graph was "
+          "collected with, or collect again"));
+}
+
+std::string Recorded::describe(const Op& op) const {
+  std::string text(name(op.kind));
+  if (has_kernel(op.kind)) {
+    text += cat(" '", graph_.kernel_name(op.ref), "'");
+  } else if (is_communication(op.kind)) {
+    text += cat(" of ", op.bytes, " bytes on communicator '",
+                graph_.communicator(view_.bindings[op.ref].communicator).name, "'");
+  } else if (op.bytes != 0) {
+    text += cat(" of ", op.bytes, " bytes");
+  }
+  return cat(text, " on stream ", op.stream);
+}
+
+std::string Recorded::describe(const Post& post) const {
+  if (!has_kernel(post.op.kind)) return describe(post.op);
+  const auto at = std::find(kernels_.begin(), kernels_.end(), post.what);
+  if (at != kernels_.end()) {
+    Op op = post.op;
+    op.ref = static_cast<std::uint32_t>(at - kernels_.begin());
+    return describe(op);
+  }
+  return cat("a kernel that the graph does not hold, on stream ", post.op.stream);
+}
+
+void Recorded::diverge(const Post& post, const Op* op) const {
+  std::string text = cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ");
+  text += op == nullptr ? std::string("nothing more is recorded") : cat("recorded ", describe(*op));
+  text += cat(", found ", describe(post));
+  if (block_ != 0 && block_ - 1 < program_.call_sites.size()) {
+    const std::string_view site = graph_.string(program_.call_sites[block_ - 1]);
+    if (!site.empty()) text += cat("; the next recorded communication is at ", site);
+  }
+  throw DivergenceError(
+      cat(text, "; give the arguments that the graph was collected with, or collect again"));
+}
+
+}  // namespace prism::engine

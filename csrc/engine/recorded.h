@@ -1,0 +1,47 @@
+// The program that an outside rank recorded, and where it is in it: names what the rank posts as
+// the graph does, and finds the first op that differs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/outside.h"
+#include "graph/graph.h"
+
+namespace prism::engine {
+
+class Recorded {
+ public:
+  // kernels: the identities of the graph's kernels, by id; they outlive this.
+  Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels);
+
+  // Its communicator becomes a slot of the graph's rank. DivergenceError at the first op that is
+  // not the recorded one. Queries do not count: how often a program polls depends on its peers.
+  void follow(Post& post);
+  std::uint64_t ops() const noexcept { return at_; }
+
+ private:
+  const Op* expected();  // null: the recorded program is over
+  void advance() noexcept;
+  bool same(const Post& post, const Op& op) const;
+  std::uint32_t slot_of(const Post& post);
+  std::string describe(const Op& op) const;
+  std::string describe(const Post& post) const;
+  [[noreturn]] void diverge(const Post& post, const Op* op) const;
+
+  const Graph& graph_;
+  std::span<const std::uint64_t> kernels_;
+  RankView view_;
+  ProgramView program_;
+  std::vector<std::uint64_t> identities_;  // of the rank's communicators, by slot
+  std::vector<std::uint32_t> slots_;       // of the rank's process -> of the graph
+  std::size_t block_ = 0;                  // in the program
+  std::vector<Op> ops_;                    // of that block
+  std::size_t next_ = 0;
+  std::uint64_t at_ = 0;  // ops so far, queries left out
+};
+
+}  // namespace prism::engine
