@@ -1,0 +1,110 @@
+#include "engine/port.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "random_job.h"
+
+using namespace prism;
+using test::Job;
+using test::random_job;
+
+namespace {
+
+struct Stopped : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The processes of ranks that post what they recorded; `ops`: and end without a word after as many.
+class Processes {
+ public:
+  Processes(const Job& job, const std::vector<std::uint32_t>& ranks, const PortMemory& memory,
+            std::size_t ops = SIZE_MAX) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const pid_t pid = fork();
+      if (pid == 0) {
+        Port port(PortMemory::open(dup(memory.fd())), i);
+        std::size_t done = 0;
+        for (const Op& op : job.ranks[ranks[i]]) {
+          if (done++ == ops) _exit(0);
+          const Post post = test::post_of(job, ranks[i], op);
+          if (post.ask == Ask::nothing) {
+            port.post(post);
+          } else if (port.ask(post) < 0) {
+            _exit(1);
+          }
+        }
+        Post end;
+        end.ended = true;
+        port.post(end);
+        _exit(0);
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Processes() {
+    for (const pid_t pid : pids_) {
+      int status = 0;
+      CHECK(waitpid(pid, &status, 0) == pid);
+      CHECK(status == 0);
+    }
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace
+
+TEST_CASE("processes that post through shared memory end as in the replay") {
+  for (std::uint32_t seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    const std::uint32_t world = 3 + seed % 3;
+    const Job job = random_job(seed, world, 200);
+    std::vector<std::uint32_t> ranks;
+    for (std::uint32_t r = seed % 2; r < world; r += 2) ranks.push_back(r);
+    // A small mailbox is full all the time.
+    PortMemory memory = PortMemory::create(ranks.size(), seed < 3 ? 4 : 1024);
+    const Processes processes(job, ranks, memory);
+    PortRanks outside(std::move(memory), ranks, [](std::chrono::nanoseconds idle) {
+      if (idle > std::chrono::seconds(60)) throw Stopped("idle");
+    });
+    const ReplayResult want = replay(job.graph, {});
+    const ReplayResult found = emulate(job.graph, {}, outside);
+    CHECK(found.iteration_end_ns == want.iteration_end_ns);
+    CHECK(found.splits == want.splits);
+    std::uint64_t posts = 0;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      CHECK(outside.posts(i) <= job.ranks[ranks[i]].size() + 1);
+      posts += outside.posts(i);
+    }
+    CHECK(outside.messages() > posts);  // and the answers
+  }
+}
+
+TEST_CASE("a process that ends without a word ends the emulation") {
+  const Job job = random_job(3, 4, 50);
+  PortMemory memory = PortMemory::create(1);
+  const std::vector<std::uint32_t> ranks{2};
+  const Processes processes(job, ranks, memory, 40);
+  PortRanks outside(std::move(memory), ranks,
+                    [](std::chrono::nanoseconds) { throw Stopped("rank 2 is gone"); });
+  CHECK_THROWS_WITH_AS(emulate(job.graph, {}, outside), "rank 2 is gone", Stopped);
+}
+
+TEST_CASE("only memory of this kind is opened") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  CHECK_THROWS_AS(PortMemory::open(ends[0]), Error);
+  close(ends[1]);
+  CHECK_THROWS_AS(PortMemory::open(-1), Error);
+  CHECK(PortMemory::create(3, 8).ranks() == 3);
+}
