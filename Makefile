@@ -10,20 +10,23 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-deps: ## Debian packages the build needs (installed when root, named when not)
+deps: ## two header packages of Debian that the build needs: installs them where it may, else names them
 	@scripts/deps.sh
 
 $(VENV)/.ready: pyproject.toml requirements.txt
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q -r requirements.txt
+	@echo '>> once: $(VENV) with torch and the pinned tools, several GB to download (minutes)'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -r requirements.txt
 	@touch $@
 
 venv: $(VENV)/.ready ## the one virtual environment, with every pinned tool
 
 install: deps venv ## build the wheel and install it into the environment
-	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall .
+	@echo '>> compiling the C++ core into a wheel: about 2 minutes on 2 cores the first time'
+	$(PY) -m pip install -v --no-build-isolation --no-deps --force-reinstall .
 
 build: deps venv ## compile into the tree (PYTHONPATH=python), with the C++ tests
+	@echo '>> compiling the C++ core and its tests into the tree: about 3 minutes on 2 cores the first time'
 	cmake --preset release -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 	cmake --build --preset release
 

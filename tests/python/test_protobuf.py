@@ -9,7 +9,7 @@ from prismcore.report import protobuf
 
 @pytest.fixture(scope="module")
 def probe_class():
-    """A message of the protobuf package's own, as oracle: u, s, t, m are fields 1, 2, 300, 4."""
+    """A message of the protobuf package's own, as oracle: u, s, t, m, f are fields 1, 2, 300, 4, 47."""
     file = descriptor_pb2.FileDescriptorProto(name="probe.proto", package="probe", syntax="proto3")
     message = file.message_type.add(name="Probe")
     kinds = descriptor_pb2.FieldDescriptorProto
@@ -18,6 +18,7 @@ def probe_class():
         ("s", 2, kinds.TYPE_INT64),
         ("t", 300, kinds.TYPE_STRING),
         ("m", 4, kinds.TYPE_BYTES),
+        ("f", 47, kinds.TYPE_FIXED64),
     ):
         message.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
     pool = DescriptorPool()
@@ -30,11 +31,12 @@ def probe_class():
     s=st.integers(-(2**63), 2**63 - 1),
     t=st.text(st.characters(exclude_categories=["Cs"])),
     m=st.binary(max_size=300),
+    f=st.integers(0, 2**64 - 1),
 )
-def test_bytes_read_back_with_the_protobuf_package(probe_class, u, s, t, m):
+def test_bytes_read_back_with_the_protobuf_package(probe_class, *, u, s, t, m, f):
     wire = protobuf.uint(1, u) + protobuf.sint(2, s) + protobuf.text(300, t) + protobuf.message(4, m)
-    probe = probe_class.FromString(wire)
-    assert (probe.u, probe.s, probe.t, probe.m) == (u, s, t, m)
+    probe = probe_class.FromString(wire + protobuf.fixed64(47, f))
+    assert (probe.u, probe.s, probe.t, probe.m, probe.f) == (u, s, t, m, f)
 
 
 def test_worked_values():
@@ -48,6 +50,8 @@ def test_worked_values():
 def test_unsigned_range(value):
     with pytest.raises(ValueError, match="unsigned"):
         protobuf.varint(value)
+    with pytest.raises(ValueError, match="unsigned"):
+        protobuf.fixed64(1, value)
 
 
 @pytest.mark.parametrize("value", [-(2**63) - 1, 2**63])

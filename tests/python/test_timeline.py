@@ -20,6 +20,8 @@ class Reader:
     def __init__(self, data):
         self.slices = []  # (process, thread, begin, end, category, name, arguments)
         self.counters = defaultdict(list)
+        self.flows = defaultdict(list)  # id -> slices (process, thread, begin, name), in order of time
+        self.order = {}  # (process, thread) -> where it is shown
         processes, tracks, open_slices = {}, {}, defaultdict(list)
         interned = defaultdict(dict)
         events = []
@@ -34,8 +36,10 @@ class Reader:
                 if track.HasField("process"):
                     processes[track.process.pid] = track.process.process_name
                     tracks[track.uuid] = (track.process.process_name, None)
+                    self.order[tracks[track.uuid]] = track.process.legacy_sort_index
                 elif track.HasField("thread"):
                     tracks[track.uuid] = (processes[track.thread.pid], track.thread.thread_name)
+                    self.order[tracks[track.uuid]] = track.thread.legacy_sort_index
                 else:
                     tracks[track.uuid] = (tracks[track.parent_uuid][0], track.name)
             elif packet.HasField("track_event"):
@@ -56,13 +60,16 @@ class Reader:
                 category = interned["event_categories"][event.category_iids[0]]
                 name = interned["event_names"][event.name_iid]
                 open_slices[where].append((packet.timestamp, category, name, arguments))
+                for flow in event.flow_ids:
+                    self.flows[flow].append((*where, packet.timestamp, name))
             else:
                 begin, *said = open_slices[where].pop()
                 self.slices.append((*where, begin, packet.timestamp, *said))
         assert not any(open_slices.values())
 
     def named(self, name, process=None):
-        return [s for s in self.slices if s[5] == name and process in (None, s[0])]
+        """Slices of this name, or of this communication op."""
+        return [s for s in self.slices if name in (s[5], s[6].get("op")) and process in (None, s[0])]
 
 
 def read(graph, ranks, **options):
@@ -99,8 +106,10 @@ def test_slices_are_the_intervals_of_the_replay():
 def test_what_slices_say():
     _, _, trace = read(jobs.pipeline(), [0, 1])
     (reduce,) = trace.named("all_reduce", "rank 0 (class 0)")
-    assert reduce[1] == "stream 2"
+    assert reduce[1] == "stream 2: default_pg:0"
+    assert reduce[5] == "all_reduce 4.00 MiB, default_pg:0"
     assert reduce[6] == {
+        "op": "all_reduce",
         "communicator": "default_pg:0",
         "ranks": 3,
         "bytes": 4 << 20,
@@ -124,10 +133,68 @@ def test_what_slices_say():
     assert (add[6]["grid"], add[6]["provenance"]) == ("10x2x1", "unknown")
     send = trace.named("send", "rank 0 (class 0)")[0]
     assert (send[6]["peer"], send[6]["call site"]) == (1, "pipe.py:10")
-    assert trace.named("recv", "rank 1 (class 1)")[0][6]["peer"] == 0
+    assert (send[1], send[5]) == ("stream 1: PIPELINE_MODEL_PARALLEL_GROUP:1", "send 1.00 MiB to rank 1")
+    recv = trace.named("recv", "rank 1 (class 1)")[0]
+    assert (recv[5], recv[6]["peer"]) == ("recv 1.00 MiB from rank 0", 0)
+    assert {s[1] for s in trace.slices if s[4] == "kernel"} == {"stream 0"}
     host = [s for s in trace.slices if s[1] == "host"]
     assert {s[4] for s in host} == {"host"}
     assert {"launch", "allocate", "device_sync"} <= {s[5] for s in host}
+
+
+def test_many_parts_of_a_launch_are_counted():
+    builder = GraphBuilder(world_size=4)
+    world = builder.communicator("world", range(4))
+    for r in range(4):
+        rank = builder.rank(r)
+        with rank.group():
+            for peer in range(4):
+                if peer != r:
+                    rank.send(world, to=peer, bytes=1 << 10, duration_ns=10)
+                    rank.recv(world, source=peer, bytes=1 << 10, duration_ns=10)
+    _, _, trace = read(builder.finish(), [2])
+    (launch,) = [s for s in trace.slices if s[4] == "communication"]
+    assert launch[5] == "3 send + 3 recv, 6.00 KiB"
+    assert launch[6]["part 5"].startswith("recv 1.00 KiB from rank 3, 1024 B, ")
+
+
+def test_a_stream_of_several_communicators_and_one_that_also_computes():
+    builder = GraphBuilder(world_size=2)
+    pair, other = builder.communicator("a", [0, 1]), builder.communicator("b", [1, 0])
+    for r in range(2):
+        rank = builder.rank(r)
+        rank.all_reduce(pair, bytes=4, duration_ns=10, stream=0)
+        rank.kernel("k", duration_ns=10, stream=0)
+        rank.all_reduce(pair, bytes=4, duration_ns=10, stream=1)
+        rank.all_reduce(other, bytes=4, duration_ns=10, stream=1)
+    _, _, trace = read(builder.finish(), [0])
+    assert {s[1] for s in trace.slices} - {"host"} == {"stream 0", "stream 1: communication"}
+
+
+def test_ranks_and_streams_are_in_order_with_the_host_first():
+    _, _, trace = read(jobs.pipeline(stages=12, micro_batches=1, iterations=1), [2, 10, 0])
+    shown = sorted(trace.order, key=trace.order.get)
+    assert [p.split()[1] for p, thread in shown if thread is None] == ["0", "2", "10"]
+    threads = [thread for p, thread in shown if p.startswith("rank 10") and thread is not None]
+    assert [t.partition(":")[0] for t in threads] == ["host", "stream 0", "stream 1", "stream 2"]
+
+
+def test_an_arrow_leads_from_each_launch_to_what_it_launched():
+    graph = jobs.pipeline()
+    _, _, trace = read(graph, [0, 1])
+    kernels = [s for s in trace.slices if s[4] == "kernel"]
+    reached = set()
+    for ends in trace.flows.values():
+        (process, thread, begin, name), (same, stream, start, what) = ends
+        assert (process, thread) == (same, "host")
+        assert stream.startswith("stream ")
+        assert begin <= start
+        if name.startswith("launch"):
+            assert name in ("launch", f"launch {what.split()[0]}")
+        reached.add((same, stream, start))
+    assert {(s[0], s[1], s[2]) for s in kernels} <= reached
+    waits = {s[5] for s in trace.slices if s[5].endswith(": waits")}
+    assert waits == {"copy: waits"}
 
 
 def test_waiting_ends_where_the_transfer_starts():
@@ -161,9 +228,11 @@ def test_memory_counter_is_the_curve():
 def test_a_grouped_launch_is_one_slice():
     _, _, trace = read(jobs.ring(), range(4))
     groups = [s for s in trace.slices if s[4] == "communication"]
-    assert [s[5] for s in groups] == ["send + recv"] * 4
+    assert len(groups) == 4
     for s in groups:
         rank = int(s[0].split()[1])
+        after, before = (rank + 1) % 4, (rank - 1) % 4
+        assert s[5] == f"send 16.00 MiB to rank {after} + recv 16.00 MiB from rank {before}"
         assert s[6]["parts"] == 2
         assert s[6]["bytes"] == 2 << 24
         assert f"rank {(rank + 1) % 4}" in s[6]["part 0"]

@@ -19,6 +19,7 @@ from prismcore.graph import (
 )
 from prismcore.graph.op import OpArray
 from prismcore.report.perfetto import Argument, PerfettoWriter
+from prismcore.report.units import format_bytes
 from prismcore.report.words import kernel_label
 
 __all__ = ["Labels"]
@@ -26,6 +27,7 @@ __all__ = ["Labels"]
 _REDUCING = (OpKind.ALL_REDUCE, OpKind.REDUCE_SCATTER, OpKind.REDUCE)
 _ROOTED = (OpKind.BROADCAST, OpKind.REDUCE, OpKind.GATHER, OpKind.SCATTER)
 _MESSAGES = (OpKind.SEND, OpKind.RECV)
+_NAMED_PARTS = 2  # of a grouped launch, in its name; more are counted
 
 
 class Labels:
@@ -53,6 +55,13 @@ class Labels:
         """Which of the ops at `places` reach other ranks."""
         return self._kinds[places] >= OpKind.ALL_REDUCE
 
+    def role(self, places: npt.NDArray[np.int64]) -> str:
+        """What the stream that runs the ops at `places` is for, to be put behind its name."""
+        if not len(places) or not bool(self.is_communication(places).all()):
+            return ""
+        names = {self._slots[slot][0] for slot in np.unique(self._ops["ref"][places]).tolist()}
+        return f": {names.pop()}" if len(names) == 1 else ": communication"
+
     def device(self, place: int, block: int) -> bytes:
         """Of what an op does on its stream."""
         kind = int(self._kinds[place])
@@ -70,15 +79,17 @@ class Labels:
         parts = [self._talk(place) for place in places]
         names = [name for _, name, _ in parts]
         total = int(self._ops["bytes"][list(places)].sum())
-        arguments: dict[str, Argument] = {"parts": len(parts), "bytes": total}
+        arguments: dict[str, Argument] = {"op": "group", "parts": len(parts), "bytes": total}
         for i, ((_, name, said), (start, end)) in enumerate(zip(parts, times, strict=True)):
-            with_rank = f" rank {said['peer']}" if "peer" in said else ""
-            arguments[f"part {i}"] = (
-                f"{name}{with_rank}, {said['bytes']} B, {start} to {end} ns, {said['communicator']}"
-            )
+            arguments[f"part {i}"] = f"{name}, {said['bytes']} B, {start} to {end} ns, {said['communicator']}"
         arguments["call site"] = self._site(block)
-        counted = [f"{names.count(n)} {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names)]
-        return self._writer.label("communication", " + ".join(counted), arguments)
+        if len(parts) <= _NAMED_PARTS:
+            name = " + ".join(names)
+        else:
+            ops = [str(said["op"]) for _, _, said in parts]
+            counted = [f"{ops.count(op)} {op}" if ops.count(op) > 1 else op for op in dict.fromkeys(ops)]
+            name = f"{' + '.join(counted)}, {format_bytes(total)}"
+        return self._writer.label("communication", name, arguments)
 
     def waiting(self, place: int) -> bytes:
         """Of the time between a rank's arrival and the start of the transfer."""
@@ -89,8 +100,8 @@ class Labels:
             self._known[key] = self._writer.label("waiting", "waiting for other ranks", arguments)
         return self._known[key]
 
-    def host(self, place: int) -> bytes:
-        """Of the host's time in an op."""
+    def host(self, place: int, *, waits: bool = False) -> bytes:
+        """Of the host's time in an op; ``waits``: of the part in which it waits for the device."""
         kind = OpKind(int(self._kinds[place]))
         op = self._ops[place]
         arguments: dict[str, Argument] = {}
@@ -110,6 +121,8 @@ class Labels:
                 OpKind.SET,
             ):
                 arguments["bytes"] = int(op["bytes"])
+        if waits:
+            name += ": waits"
         key = ("host", name, *arguments.values())
         if key not in self._known:
             self._known[key] = self._writer.label("host", name, arguments)
@@ -159,11 +172,14 @@ class Labels:
         op = self._ops[place]
         kind = OpKind(int(op["kind"]))
         communicator, members, position = self._slots[int(op["ref"])]
+        size = int(op["bytes"])
         arguments: dict[str, Argument] = {
+            "op": kind.name.lower(),
             "communicator": communicator,
             "ranks": len(members),
-            "bytes": int(op["bytes"]),
+            "bytes": size,
         }
+        name = f"{kind.name.lower()} {format_bytes(size)}"
         if op["dtype"] != DataType.NONE:
             arguments["dtype"] = DataType(int(op["dtype"])).name.lower()
         if kind in _REDUCING:
@@ -171,10 +187,13 @@ class Labels:
         if kind in _MESSAGES:
             arguments["peer"] = int(members[(position + int(op["peer"])) % len(members)])
             arguments["tag"] = int(op["tag"])
-        elif kind in _ROOTED:
-            arguments["root"] = int(members[int(op["peer"])])
+            name += f" {'to' if kind == OpKind.SEND else 'from'} rank {arguments['peer']}"
+        else:
+            name += f", {communicator}"
+            if kind in _ROOTED:
+                arguments["root"] = int(members[int(op["peer"])])
         arguments["provenance"] = _provenance(op)
-        return "communication", kind.name.lower(), arguments
+        return "communication", name, arguments
 
 
 def _provenance(op: Any) -> str:

@@ -9,10 +9,10 @@ Field numbers are those of Perfetto's public schema: ``protos/perfetto/trace/tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import BinaryIO
 
-from prismcore.report.protobuf import message, sint, text, uint
+from prismcore.report.protobuf import fixed64, message, sint, text, uint
 
 Argument = int | str
 """Value of a slice's argument; empty texts are left out."""
@@ -28,12 +28,12 @@ _PACKET_TRACK_DESCRIPTOR = 60
 _STATE_CLEARED, _NEEDS_STATE = 1, 2
 
 _TRACK_UUID, _TRACK_NAME, _TRACK_PROCESS, _TRACK_THREAD, _TRACK_PARENT, _TRACK_COUNTER = 1, 2, 3, 4, 5, 8
-_PROCESS_PID, _PROCESS_NAME = 1, 6
-_THREAD_PID, _THREAD_TID, _THREAD_NAME = 1, 2, 5
+_PROCESS_PID, _PROCESS_ORDER, _PROCESS_NAME = 1, 3, 6
+_THREAD_PID, _THREAD_TID, _THREAD_ORDER, _THREAD_NAME = 1, 2, 3, 5
 _COUNTER_UNIT, _UNIT_BYTES = 3, 3
 
 _EVENT_CATEGORY_IIDS, _EVENT_ANNOTATIONS, _EVENT_TYPE, _EVENT_NAME_IID = 3, 4, 9, 10
-_EVENT_TRACK, _EVENT_COUNTER_VALUE = 11, 30
+_EVENT_TRACK, _EVENT_COUNTER_VALUE, _EVENT_FLOWS = 11, 30, 47
 _SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4
 
 _ANNOTATION_NAME_IID, _ANNOTATION_INT, _ANNOTATION_STRING_IID = 1, 4, 17
@@ -58,14 +58,15 @@ class PerfettoWriter:
         self._packet(uint(_PACKET_SEQUENCE_FLAGS, _STATE_CLEARED | _NEEDS_STATE))
 
     def process(self, pid: int, name: str) -> int:
-        """A new process; returns its track. `pid` is at least 1: Perfetto reserves 0."""
-        body = uint(_PROCESS_PID, pid) + text(_PROCESS_NAME, name)
+        """A new process, shown in the order of pids; returns its track. `pid` is at least 1: Perfetto
+        reserves 0."""
+        body = uint(_PROCESS_PID, pid) + sint(_PROCESS_ORDER, pid) + text(_PROCESS_NAME, name)
         return self._track(message(_TRACK_PROCESS, body))
 
-    def thread(self, pid: int, tid: int, name: str) -> int:
-        """A thread of process `pid`; returns its track. `tid` is unique in the file."""
-        body = uint(_THREAD_PID, pid) + uint(_THREAD_TID, tid) + text(_THREAD_NAME, name)
-        return self._track(message(_TRACK_THREAD, body))
+    def thread(self, pid: int, tid: int, name: str, order: int) -> int:
+        """A thread of process `pid`, shown in `order`; returns its track. `tid` is unique in the file."""
+        body = uint(_THREAD_PID, pid) + uint(_THREAD_TID, tid) + sint(_THREAD_ORDER, order)
+        return self._track(message(_TRACK_THREAD, body + text(_THREAD_NAME, name)))
 
     def counter_bytes(self, process: int, name: str) -> int:
         """A counter of bytes below the track of a process; returns its track."""
@@ -89,9 +90,10 @@ class PerfettoWriter:
             parts.append(message(_EVENT_ANNOTATIONS, annotation))
         return b"".join(parts)
 
-    def begin(self, track: int, time_ns: int, label: bytes) -> None:
-        """Opens a slice."""
-        self._event(time_ns, uint(_EVENT_TYPE, _SLICE_BEGIN) + uint(_EVENT_TRACK, track) + label)
+    def begin(self, track: int, time_ns: int, label: bytes, flows: Iterable[int] = ()) -> None:
+        """Opens a slice. Arrows lead through the slices that name one flow, in order of time."""
+        body = uint(_EVENT_TYPE, _SLICE_BEGIN) + uint(_EVENT_TRACK, track) + label
+        self._event(time_ns, body + b"".join(fixed64(_EVENT_FLOWS, flow) for flow in flows))
 
     def end(self, track: int, time_ns: int) -> None:
         """Closes the slice of `track` that was opened last."""

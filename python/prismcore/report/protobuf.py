@@ -1,4 +1,4 @@
-"""The protobuf wire format, as far as a writer needs it: varints and length-delimited fields.
+"""The protobuf wire format, as far as a writer needs it: varints, fixed 64 bits, length-delimited fields.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -6,6 +6,7 @@ Source: https://protobuf.dev/programming-guides/encoding/
 from __future__ import annotations
 
 _VARINT = 0
+_FIXED64 = 1
 _LENGTH = 2
 _ONE_BYTE = tuple(bytes([i]) for i in range(128))
 
@@ -34,6 +35,13 @@ def sint(field: int, value: int) -> bytes:
     if not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{value} does not fit a signed 64-bit varint")
     return varint(field << 3 | _VARINT) + varint(value & (1 << 64) - 1)
+
+
+def fixed64(field: int, value: int) -> bytes:
+    """A fixed64 field; `value` is 0 to 2**64 - 1."""
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"{value} does not fit an unsigned 64-bit number")
+    return varint(field << 3 | _FIXED64) + value.to_bytes(8, "little")
 
 
 def message(field: int, body: bytes) -> bytes:

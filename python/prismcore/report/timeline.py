@@ -1,6 +1,7 @@
 """The timeline of a replay as a Perfetto trace: which slice says what.
 
-One process a rank, one thread for its host and one a stream, and a counter of allocated bytes.
+One process a rank, in order; one thread for its host and one a stream; arrows from a launch on the host
+to what it launched; a counter of allocated bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from prismcore.report.perfetto import PerfettoWriter
 __all__ = ["TimelineSize", "write_timeline"]
 
 HOST_STREAM = 65535
+_HOST_ORDER = -1
 _FIRST_STREAM_TID = 1 << 24  # above every pid, so that no stream passes for a main thread
 
 
@@ -50,6 +52,17 @@ class _RankIntervals:
         return _RankIntervals(**{name: getattr(self, name)[chosen] for name in self.__slots__})
 
 
+@dataclass(kw_only=True, slots=True, frozen=True)
+class _Flows:
+    """Ids of the arrows of one rank, from a launch on the host to what runs on a stream."""
+
+    first: int
+    places: set[int]  #: of the ops that show on both
+
+    def of(self, places: Sequence[int]) -> list[int]:
+        return [self.first + place for place in places if place in self.places]
+
+
 def write_timeline(
     out: BinaryIO, graph: Graph, result: ReplayResult, *, iteration: int | None = None
 ) -> TimelineSize:
@@ -69,7 +82,7 @@ def write_timeline(
     labels = Labels(graph, writer)
     slices = values = 0
     ranks = np.unique(timeline.rank).tolist()
-    tid = _FIRST_STREAM_TID
+    tid, flow = _FIRST_STREAM_TID, 1
     for rank in ranks:
         rows = np.flatnonzero(timeline.rank == rank)
         view = graph.rank(rank)
@@ -95,12 +108,16 @@ def write_timeline(
         process = writer.process(pid, f"rank {rank} (class {view.program}{inferred})")
         labels.enter(view, ops, graph.program_call_sites(view.program))
         streams = sorted(set(shown.stream.tolist()) - {HOST_STREAM})
-        host = writer.thread(pid, pid, "host")
+        host = writer.thread(pid, pid, "host", _HOST_ORDER)
+        on_host = shown.stream == HOST_STREAM
+        flows = _Flows(first=flow, places=set(shown.place[on_host]) & set(shown.place[~on_host]))
+        flow += len(ops)
         for stream in (HOST_STREAM, *streams):
-            track = host
+            track, own = host, shown.where(shown.stream == stream)
             if stream != HOST_STREAM:
-                track, tid = writer.thread(pid, tid, f"stream {stream}"), tid + 1
-            slices += _write_track(writer, labels, track, shown.where(shown.stream == stream))
+                name = f"stream {stream}{labels.role(own.place)}"
+                track, tid = writer.thread(pid, tid, name, stream), tid + 1
+            slices += _write_track(writer, labels, track, own, flows)
         memory = writer.counter_bytes(process, "allocated")
         for time_ns, live in _memory(ops, all_intervals, first, last):
             writer.count(memory, time_ns, live)
@@ -132,7 +149,9 @@ def _launches(rows: _RankIntervals) -> Iterator[slice]:
         yield slice(first, len(rows.place))
 
 
-def _write_track(writer: PerfettoWriter, labels: Labels, track: int, rows: _RankIntervals) -> int:
+def _write_track(
+    writer: PerfettoWriter, labels: Labels, track: int, rows: _RankIntervals, flows: _Flows
+) -> int:
     """Slices of one track; how many. Waiting before a transfer is a slice of its own."""
     written = 0
     on_host = bool(len(rows.stream)) and int(rows.stream[0]) == HOST_STREAM
@@ -140,12 +159,13 @@ def _write_track(writer: PerfettoWriter, labels: Labels, track: int, rows: _Rank
     if not on_host:
         # Only communication waits; a kernel's arrival is its launch, while its stream is still busy.
         rows.arrive = np.where(talks, rows.arrive, rows.start)
+    seen = -1  # place of the last op on the host: a blocking op shows twice, calling and then waiting
     for launch in _launches(rows):
         places = rows.place[launch].tolist()
         begin, end = int(rows.start[launch].min()), int(rows.end[launch].max())
         arrive = int(rows.arrive[launch].min())
         if on_host:
-            label = labels.host(places[0])
+            label = labels.host(places[0], waits=places[0] == seen)
         elif len(places) == 1:
             label = labels.device(places[0], int(rows.block[launch][0]))
         else:
@@ -155,8 +175,9 @@ def _write_track(writer: PerfettoWriter, labels: Labels, track: int, rows: _Rank
             writer.begin(track, arrive, labels.waiting(places[0]))
             writer.end(track, begin)
             written += 1
-        writer.begin(track, begin, label)
+        writer.begin(track, begin, label, flows.of(places) if places[0] != seen else ())
         writer.end(track, end)
+        seen = places[0] if on_host else seen
         written += 1
     return written
 
