@@ -57,6 +57,8 @@ class VirtualDevice final : public DevicePort {
     return session().add_communicator(std::move(open));
   }
 
+  void end_communicator() override { session().end_watch(); }
+
   void set_members(std::uint32_t slot, std::span<const std::uint32_t> members) override {
     session().set_members(slot, members);
   }

@@ -34,6 +34,8 @@ class DevicePort {
   // unique_id: 128 bytes, empty for a split. Returns the slot.
   virtual std::uint32_t add_communicator(std::string_view name, std::uint32_t size,
                                          std::uint32_t position, std::string_view unique_id) = 0;
+  // A communicator of this process is about to end.
+  virtual void end_communicator() = 0;
   virtual void set_members(std::uint32_t slot, std::span<const std::uint32_t> members) = 0;
   // One launch. The port fills in times, stream and group flags.
   virtual void communicate(void* stream, std::span<Op> parts) = 0;

@@ -86,6 +86,7 @@ Result change(const char* function, Handle handle, std::initializer_list<State> 
                                            ": not allowed in its state (suspended, revoked or "
                                            "finalized before)");
     }
+    if (to == State::finalized || to == State::revoked) device_port().end_communicator();
     communicator->state.store(to);
     return nccl::success;
   });
@@ -93,6 +94,7 @@ Result change(const char* function, Handle handle, std::initializer_list<State> 
 
 Result end(const char* function, Handle handle) {
   return guarded(function, [&]() -> Result {
+    device_port().end_communicator();
     if (handle == nullptr || forget(handle)) return nccl::success;
     return fail(nccl::invalid_argument,
                 std::string(function) + ": no such communicator, or destroyed before");

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,8 +18,10 @@
 #include "graph/recorder.h"
 #include "vgpu/device/kernels.h"
 #include "vgpu/device/memory.h"
+#include "vgpu/device/runtime.h"
 #include "vgpu/device/session.h"
 #include "vgpu/device/stream.h"
+#include "vgpu/device/watchdog.h"
 
 namespace prism::vgpu {
 
@@ -68,6 +71,8 @@ struct Session::Impl {
   std::uint32_t num_blocking = 0;  // streams that were made without the non-blocking flag
   HandleTable<Stream> streams;
   HandleTable<Event> events;
+  WatchdogView watchdog;
+  std::condition_variable watchdog_saw;
   KernelTable kernels;
 
   DeviceMemory memory;
@@ -111,8 +116,12 @@ struct Session::Impl {
     op.host_ns = host_time(profile_ns);
     clock.spend(op.host_ns);
   }
-  void end(const Op& op) {
+  void append(const Op& op) {
+    if (!frees.empty()) append_frees();
     recorder->append(op);
+  }
+  void end(const Op& op) {
+    append(op);
     if (options.measure_host) last = std::chrono::steady_clock::now();
   }
   // A kernel, copy or set.
@@ -131,6 +140,10 @@ struct Session::Impl {
     wait();
   }
 
+  // Blocks freed with nothing between them are freed at one moment, in an order that may come from
+  // their addresses (torch clears tables keyed by them): they are recorded by size.
+  std::vector<std::int64_t> frees;
+  void append_frees();
   void memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns);
   void run_kernel(Stream& stream, KernelInfo& kernel);
   KernelInfo make_kernel(std::string_view name, const KernelShape& shape);
@@ -142,6 +155,10 @@ struct Session::Impl {
   void drain_stream(Stream& stream);     // holds neither
   void drain_everything();               // holds neither
   void drain_event(const Event& event);  // holds neither
+  // The end event of a launch is about to be recorded, after which torch drops what its watchdog
+  // has seen the end of.
+  void let_watchdog_look(std::unique_lock<std::mutex>& lock);
+  Outcome answer_watchdog(Event& event);
   // After what is queued and touches the range, before what its next owner does.
   void zero_in_order(Range range);  // holds neither
   void push(Stream& stream, Move move);

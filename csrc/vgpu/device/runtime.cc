@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,8 +30,23 @@ std::int64_t& Session::Impl::used(std::int32_t device) {
   return used_bytes[index];
 }
 
+void Session::Impl::append_frees() {
+  std::sort(frees.begin(), frees.end(), std::greater<>());
+  Op op;
+  op.kind = OpKind::free;
+  for (const std::int64_t bytes : frees) {
+    op.bytes = bytes;
+    recorder->append(op);
+  }
+  frees.clear();
+}
+
 void Session::Impl::memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns) {
   if (!active) return;
+  if (kind == OpKind::free && !options.measure_host) {
+    frees.push_back(bytes);
+    return;
+  }
   Op op;
   op.kind = kind;
   op.bytes = bytes;
@@ -43,7 +59,7 @@ bool Session::Impl::take(std::int64_t bytes, std::int64_t asked, std::int32_t de
   const std::int64_t free_bytes = options.device.memory_bytes - held(device);
   if (bytes > free_bytes) {
     failed = {asked, held(device), std::max<std::int64_t>(free_bytes, 0),
-              recorder ? recorder->num_ops() : 0, failed.count + 1};
+              recorder ? recorder->num_ops() + frees.size() : 0, failed.count + 1};
     return false;
   }
   used(device) += bytes;

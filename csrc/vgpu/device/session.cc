@@ -21,6 +21,7 @@ bool named_as_program_thread() noexcept {
 
 std::recursive_mutex* forked_drain = nullptr;
 std::mutex* forked_state = nullptr;
+std::condition_variable* forked_watch = nullptr;
 
 }  // namespace
 
@@ -50,6 +51,7 @@ Session::Impl::Impl() {
   options.device = default_device();
   forked_drain = &drain_mutex;
   forked_state = &mutex;
+  forked_watch = &watchdog_saw;
   // A forked rank starts with both locks free, whatever its parent's threads held.
   pthread_atfork(
       [] {
@@ -64,6 +66,7 @@ Session::Impl::Impl() {
         // A lock that knows its owner cannot be released by the child, which has another thread id.
         new (forked_state) std::mutex;
         new (forked_drain) std::recursive_mutex;
+        new (forked_watch) std::condition_variable;
       });
 }
 
@@ -81,12 +84,14 @@ void Session::start(const SessionOptions& options) {
   impl.options = options;
   impl.recorder = std::make_unique<Recorder>(options.rank, options.world_size);
   impl.clock = RankClock();
+  impl.frees.clear();
   impl.records.assign(1, 0);
   impl.next_stream = 1;
   impl.free_indices.clear();
   impl.default_stream.index = 0;
   impl.streams.for_each([](Stream& stream) { stream.index = Stream::unused; });
   impl.events.for_each([](Event& event) { event.recorded = false; });
+  impl.watchdog.begin();
   impl.kernels = KernelTable();
   impl.communicators.clear();
   impl.communicator_bytes = 0;
@@ -124,7 +129,7 @@ std::uint32_t Session::Impl::host_time(std::uint32_t profile_ns) {
   Op gap;  // longer than an op's own field holds
   gap.duration_ns = since;
   clock.spend(since);
-  recorder->append(gap);
+  append(gap);
   return 0;
 }
 
@@ -179,6 +184,12 @@ void Session::set_call_sites(std::span<const std::string> sites) {
   impl_->recorder->set_call_sites(strings);
 }
 
+void Session::end_watch() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->watchdog.show_all();
+  impl_->watchdog_saw.notify_all();
+}
+
 void Session::stop() {
   impl_->drain_everything();
   const std::lock_guard lock(impl_->mutex);
@@ -193,6 +204,7 @@ Graph Session::finish(const MemoryPeaks& peaks, std::string_view metadata) {
   impl.active = false;
   MemoryPeaks all = peaks;
   all.device_bytes = impl.peak_device_bytes;
+  if (!impl.frees.empty()) impl.append_frees();
   impl.recorder->set_peaks(all);
   for (std::size_t slot = 0; slot < impl.communicators.size(); ++slot) {
     const auto& members = impl.communicators[slot].members;

@@ -69,6 +69,9 @@ class Session {
   void enqueue(void* stream, std::function<void()> move, std::vector<Range> touches = {});
   void drain(void* stream);
   void drain_all();
+  // Communicators are about to end: torch's watchdog, which ends with them, must see that all of
+  // their work is complete.
+  void end_watch();
   // Device memory was written, so that it no longer reads as zero.
   void note_written(const void* address, std::int64_t bytes);
   // Bytes may be read and written here (device address of the virtual GPU, or host memory).

@@ -1,6 +1,9 @@
 // Streams, events and host callbacks of the virtual GPU, as the CUDA runtime documents them.
 #include "vgpu/device/stream.h"
 
+#include <chrono>
+#include <utility>
+
 #include "vgpu/device/impl.h"
 #include "vgpu/device/runtime.h"
 
@@ -26,14 +29,14 @@ void Session::Impl::follow(Stream& stream, Stream& before) {
   record.kind = OpKind::event_record;
   record.stream = index_of(before);
   ++records[record.stream];
-  recorder->append(record);
+  append(record);
   Op wait;
   wait.kind = OpKind::event_wait;
   wait.stream = index_of(stream);
   wait.event_stream = record.stream;
   wait.peer = 1;
   clock.wait(wait.stream, clock.record(record.stream));
-  recorder->append(wait);
+  append(wait);
 }
 
 void* Runtime::create_stream(std::uint32_t flags, std::int32_t priority, std::int32_t device) {
@@ -148,19 +151,32 @@ Outcome Runtime::destroy_event(void* event) {
   const std::lock_guard lock(impl_.mutex);
   Event* e = HandleTable<Event>::find(event);
   if (e == nullptr) return Outcome::bad_handle;
+  impl_.watchdog.drop(*e);
   impl_.events.destroy(*e);
   return Outcome::done;
 }
 
+void Session::Impl::let_watchdog_look(std::unique_lock<std::mutex>& lock) {
+  if (!watchdog.look(clock.host())) return;
+  // A thread that sleeps 100 ms on a busy machine; far beyond that nobody looks.
+  constexpr auto patience = std::chrono::seconds(20);
+  if (!watchdog_saw.wait_for(lock, patience, [&] { return watchdog.all_seen(); })) {
+    watchdog.give_up();
+  }
+}
+
 Outcome Runtime::record(void* event, void* stream) {
-  const std::lock_guard lock(impl_.mutex);
+  std::unique_lock lock(impl_.mutex);
   Event* e = HandleTable<Event>::find(event);
   Stream* s = impl_.find_stream(stream);
   if (e == nullptr || s == nullptr) return Outcome::bad_handle;
   impl_.order_default(*s);
   e->queue = s;
   e->move = s->queue.issued;
+  impl_.watchdog.drop(*e);
   if (!impl_.recording()) return Outcome::done;
+  const bool ends_launch = std::exchange(s->communicated, false);
+  if (ends_launch) impl_.let_watchdog_look(lock);
   Op op;
   op.kind = OpKind::event_record;
   op.stream = impl_.index_of(*s);
@@ -170,6 +186,7 @@ Outcome Runtime::record(void* event, void* stream) {
   e->record = ++impl_.records[op.stream];
   e->time_ns = impl_.clock.record(op.stream);
   e->reached_ns = impl_.clock.ready(op.stream);
+  if (ends_launch) impl_.watchdog.add(*e);
   impl_.end(op);
   return Outcome::done;
 }
@@ -184,6 +201,8 @@ Outcome Runtime::wait(void* stream, void* event) {
     impl_.push(*s, {{}, e->queue, e->move, {}});
   }
   if (!impl_.recording() || !e->recorded) return Outcome::done;
+  impl_.watchdog.drop(*e);
+  s->waited = true;
   Op op;
   op.kind = OpKind::event_wait;
   op.stream = impl_.index_of(*s);
@@ -228,10 +247,18 @@ Outcome Runtime::synchronize_event(void* event) {
   return Outcome::done;
 }
 
+Outcome Session::Impl::answer_watchdog(Event& event) {
+  const std::lock_guard lock(mutex);
+  if (!active) return Outcome::done;
+  const bool complete = watchdog.answer(event, recorder->num_ops());
+  if (watchdog.all_seen()) watchdog_saw.notify_all();
+  return complete ? Outcome::done : Outcome::not_ready;
+}
+
 Outcome Runtime::query_event(void* event) {
   Event* e = HandleTable<Event>::find(event);
   if (e == nullptr) return Outcome::bad_handle;
-  if (!is_program_thread()) return Outcome::done;
+  if (!is_program_thread()) return impl_.answer_watchdog(*e);
   {
     const std::lock_guard lock(impl_.mutex);
     if (impl_.active && e->recorded) {

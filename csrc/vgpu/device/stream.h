@@ -41,6 +41,10 @@ struct Stream {
   std::uint64_t work = 0;        // operations so far
   std::uint64_t followed = 0;    // blocking streams: how many of these the default stream followed
   std::uint64_t default_work = 0;  // and how many of the default stream's it followed itself
+  // Torch makes a stream of its own wait for the program's before it communicates there, and then
+  // records the end event. A launch on the program's own stream keeps no tensors.
+  bool waited = false;        // since its last kernel or communication
+  bool communicated = false;  // communication behind a wait, its end not recorded yet
   MoveQueue queue;
 
   // Reused: the queue keeps counting, because events of the stream before may still ask it.
@@ -49,15 +53,20 @@ struct Stream {
     priority = device = 0;
     index = unused;
     work = followed = default_work = 0;
+    waited = communicated = false;
   }
   bool is_blocking() const noexcept { return (flags & 1) == 0; }
 };
 
 struct Event {
   static constexpr std::uint32_t alive = 0x45564e54;
+  // What torch's watchdog sees of it (watchdog.h): complete as all else; not yet complete;
+  // complete, and the program waits until it saw so; it was told.
+  enum class Watch : std::uint8_t { none, hidden, shown, told };
   std::uint32_t magic = 0;
   bool timed = true;
   bool recorded = false;
+  Watch watch = Watch::none;
   std::uint16_t stream = 0;     // index it was recorded on
   std::uint32_t record = 0;     // how many records that stream had, this one included
   std::int64_t time_ns = 0;     // stream clock at the record: what waits and synchronise see

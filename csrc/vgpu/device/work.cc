@@ -1,5 +1,6 @@
 // Device work of a rank: kernels, copies as ops, communication.
 #include <algorithm>
+#include <utility>
 
 #include "vgpu/device/impl.h"
 
@@ -18,6 +19,7 @@ KernelInfo Session::Impl::make_kernel(std::string_view name, const KernelShape& 
 void Session::Impl::run_kernel(Stream& stream, KernelInfo& kernel) {
   ++kernel.launches;
   order_default(stream);
+  stream.waited = false;
   Op op;
   op.kind = OpKind::kernel;
   op.flags = static_cast<std::uint8_t>(kernel.provenance);
@@ -187,6 +189,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
       part.host_ns = 0;
     }
   }
+  s->communicated |= std::exchange(s->waited, false);
   impl.clock.finish(index, impl.clock.ready(index) + longest);
   if (parts.back().is_blocking()) impl.clock.sync_stream(index);
   for (const Op& part : parts) impl.end(part);
