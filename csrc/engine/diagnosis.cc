@@ -145,47 +145,62 @@ void Replayer::message_mismatch(const Message& m) const {
 // Whether a rank has issued its part but its stream has not come to it.
 bool Replayer::is_deferred(std::uint32_t i, const Handle& handle) const {
   const RankState& r = ranks_[i];
-  if (r.ahead == nullptr) return false;
-  return std::any_of(r.ahead->ops.begin(), r.ahead->ops.end(), [&](const Deferred& d) {
-    if (d.arrived || d.step == nullptr || d.step->kind != StepKind::launch) return false;
-    for (std::uint32_t k = 0; k < d.launch.size(); ++k) {
-      const Handle& h = d.launch.handle(k);
-      if (!h.message && h.id == handle.id && h.number == handle.number) return true;
-    }
-    return false;
-  });
+  if (r.deferred == 0) return false;
+  bool found = false;
+  for (const StreamQueue& queue : std::span(r.queues, num_streams_)) {
+    deferred_.for_each(queue, [&](std::uint32_t op) {
+      if (deferred_[op].kind != StepKind::launch || deferred_[op].held == 0) return;
+      const Launch& launch = deferred_.launch(op);
+      for (std::uint32_t k = 0; k < launch.size(); ++k) {
+        const Handle& h = launch.handle(k);
+        found |= !h.message && h.id == handle.id && h.number == handle.number;
+      }
+    });
+  }
+  return found;
+}
+
+// The first launch of a rank, in the order of its program, that waits for its partners.
+std::uint32_t Replayer::first_stuck(const RankState& r) const {
+  PRISM_CHECK(r.deferred != 0);  // all ranks that wait have run ahead by now
+  std::uint32_t first = no_node;
+  const auto place = [&](std::uint32_t op) {
+    return std::pair(deferred_[op].block, deferred_[op].step->op);
+  };
+  for (const StreamQueue& queue : std::span(r.queues, num_streams_)) {
+    if (queue.empty()) continue;
+    const std::uint32_t op = deferred_.first(queue);
+    if (deferred_[op].kind != StepKind::launch || deferred_[op].held != 0) continue;
+    if (first == no_node || place(op) < place(first)) first = op;
+  }
+  PRISM_CHECK(first != no_node);
+  return first;
 }
 
 Stuck Replayer::stuck(std::uint32_t i) const {
   const RankState& r = ranks_[i];
-  PRISM_CHECK(r.ahead != nullptr);  // all ranks that wait have run ahead by now
-  for (const Deferred& d : r.ahead->ops) {
-    if (!d.arrived || d.done) continue;
-    const std::uint32_t k = d.launch.next;
-    const Handle& h = d.launch.handle(k);
-    Stuck s{place_of(i, d.block, parts(*d.step)[k].op), 0, h.number, h.message, {}};
-    if (h.message) {
-      const Part& part = parts(*d.step)[k];
-      const Slot& slot = r.slots[part.slot];
-      const auto members = graph_.communicator(slot.communicator).members;
-      s.communicator = slot.communicator;
-      s.missing.push_back(
-          dense(members[(std::size_t{slot.position} + part.peer) % members.size()]));
-      return s;
-    }
-    s.communicator = h.id;
-    for (const std::uint32_t member : graph_.communicator(h.id).members) {
-      const std::uint32_t other = dense(member);
-      const std::span slots(ranks_[other].slots, ranks_[other].num_slots);
-      const bool issued = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
-        return slot.communicator == h.id && slot.next > h.number;
-      });
-      if (!issued || is_deferred(other, h)) s.missing.push_back(other);
-    }
+  const Launch& l = deferred_.launch(first_stuck(r));
+  const std::uint32_t k = l.next;
+  const Handle& h = l.handle(k);
+  Stuck s{place_of(i, l.block, parts(*l.step)[k].op), 0, h.number, h.message, {}};
+  if (h.message) {
+    const Part& part = parts(*l.step)[k];
+    const Slot& slot = r.slots[part.slot];
+    const auto members = graph_.communicator(slot.communicator).members;
+    s.communicator = slot.communicator;
+    s.missing.push_back(dense(members[(std::size_t{slot.position} + part.peer) % members.size()]));
     return s;
   }
-  PRISM_CHECK(false);
-  return {};
+  s.communicator = h.id;
+  for (const std::uint32_t member : graph_.communicator(h.id).members) {
+    const std::uint32_t other = dense(member);
+    const std::span slots(ranks_[other].slots, ranks_[other].num_slots);
+    const bool issued = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      return slot.communicator == h.id && slot.next > h.number;
+    });
+    if (!issued || is_deferred(other, h)) s.missing.push_back(other);
+  }
+  return s;
 }
 
 namespace {

@@ -216,6 +216,7 @@ bool Replayer::block(RankState& r, std::uint16_t stream) {
   PRISM_CHECK(!r.waits);  // a node in two lists would tie them into a knot
   r.waits = true;
   lists_.append(waiters(l.handle(l.next)), r.index);
+  add_candidate(r);
   return false;
 }
 

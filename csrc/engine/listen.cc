@@ -69,8 +69,8 @@ bool Replayer::listen() {
       if (o.hungry && (!o.feed.empty() || o.feed.ended())) {
         o.hungry = false;
         lists_.append(runnable_, i);
-      } else if (r.ahead != nullptr && !o.asks && !o.feed.empty()) {
-        moved |= run_ahead(i);
+      } else if (r.deferred != 0 && !o.asks && !o.feed.empty()) {
+        moved |= run_ahead(r);
       }
       running |= !o.feed.ended() && !o.feed.asks();
     }
@@ -118,16 +118,16 @@ bool Replayer::tell(RankState& r) {
   std::int64_t time = 0, reached = 0;
   bool known = true;
   if (ask == Ask::stream_done) {
-    known = r.ahead != nullptr ? r.ahead->open[s] == 0 : r.pending == 0 || resolve(r, s);
+    known = r.deferred != 0 ? r.queues[s].empty() : r.pending == 0 || resolve(r, s);
     time = r.clock.stream(s);  // at least that, where it is not known
   } else if (ask != Ask::host_time) {
-    if (r.ahead == nullptr && r.pending != 0) resolve(r, s);
+    if (r.deferred == 0 && r.pending != 0) resolve(r, s);
     EventRing& ring = r.rings[s];
     if (op.peer <= ring.count) {
       std::uint64_t number = ring.count - op.peer;
       if (!ring.holds(number)) number = ring.count - ring_size;  // long ago: not later than this
       time = ring.at(number);
-      known = time != EventRing::unknown;
+      known = EventRing::is_known(time);
       reached = std::max(time, o.host_times[s * ring_size + (number & ring.mask)]);
     }
   }
@@ -145,9 +145,9 @@ bool Replayer::tell(RankState& r) {
   }
   if (!known) {
     // On the common path nobody wakes a rank that does not wait for its own launch.
-    if (r.ahead == nullptr) {
+    if (r.deferred == 0) {
       Launch& l = r.launches[r.homes[s]];
-      lists_.append(waiters(l.handle(l.next)), lists_.take_extra(r.index));
+      lists_.append(waiters(l.handle(l.next)), lists_.take_extra(r.index, for_answer));
     }
     o.asks = true;
     return false;
@@ -174,7 +174,7 @@ bool Replayer::tell_not_ready() {
   o.asks = false;
   o.block.last.ask = Ask::nothing;
   o.feed.told();
-  o.hungry = earliest->ahead == nullptr;
+  o.hungry = earliest->deferred == 0;
   outside_->answer(o.source, 0);
   return true;
 }

@@ -61,12 +61,7 @@ std::uint32_t Mailbox::enrol(const Channel& channel, bool sends, const MessageSi
       return id;
     }
   }
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(messages_.size()));
-    messages_.emplace_back();
-  }
-  const std::uint32_t id = free_.back();
-  free_.pop_back();
+  const std::uint32_t id = messages_.take();
   Message& m = messages_[id];
   m = {};
   (sends ? m.send : m.receive) = side;
@@ -83,7 +78,7 @@ std::uint32_t Mailbox::enrol(const Channel& channel, bool sends, const MessageSi
 }
 
 void Mailbox::leave(std::uint32_t id) {
-  if (--messages_[id].owed == 0) free_.push_back(id);
+  if (--messages_[id].owed == 0) messages_.give_back(id);
 }
 
 std::uint32_t Mailbox::any_unreceived() const noexcept {

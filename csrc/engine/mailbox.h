@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/pool.h"
 #include "engine/steps.h"
 #include "engine/wait_list.h"
 
@@ -68,8 +69,7 @@ class Mailbox {
 
   std::vector<Slot> slots_;  // open addressing, a power of two
   std::size_t used_ = 0;
-  std::vector<Message> messages_;
-  std::vector<std::uint32_t> free_;
+  Pool<Message> messages_;
 };
 
 }  // namespace prism::engine

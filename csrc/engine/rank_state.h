@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <utility>
@@ -48,6 +47,13 @@ struct Launch {
 // Times of the last records of a stream.
 struct EventRing {
   static constexpr std::int64_t unknown = INT64_MIN;  // recorded behind a launch that waits
+  // Not known yet: the time of a deferred record (deferred.h).
+  static constexpr std::int64_t behind(std::uint32_t op) noexcept { return unknown + 1 + op; }
+  static constexpr std::uint32_t op_of(std::int64_t time) noexcept {
+    return static_cast<std::uint32_t>(time - unknown - 1);
+  }
+  static constexpr bool is_known(std::int64_t time) noexcept { return time >= 0; }
+
   std::int64_t* times = nullptr;
   std::uint32_t mask = 0;
   std::uint32_t open = 0;   // newest ones that are unknown
@@ -61,26 +67,7 @@ struct EventRing {
   }
 };
 
-// An op the host has issued to a stream that waits (run_ahead.cc).
-struct Deferred {
-  const Step* step = nullptr;  // null: a record of `stream`, issued before the host ran ahead
-  std::uint16_t stream = 0;
-  std::uint32_t block = 0;
-  bool done = false;
-  bool arrived = false;      // launch: its parts are on their way
-  bool registered = false;   // launch: the rank stands in the wait list of handle `next`
-  std::int64_t host_ns = 0;  // the host clock when it was issued
-  std::uint64_t record = 0;  // record, wait: number of the record on its stream
-  std::int64_t time_ns = EventRing::unknown;  // wait: of the record
-  Launch launch;
-  std::vector<std::uint16_t> awaited;  // iteration: streams whose end it does not know
-  std::int64_t end_ns = 0;             // iteration: latest of those it knows
-};
-
-struct RunAhead {
-  std::deque<Deferred> ops;         // in program order, the first not done
-  std::vector<std::uint32_t> open;  // by stream: ops not done
-};
+struct StreamQueue;
 
 // A rank whose ops come from outside (listen.cc).
 struct Outside {
@@ -112,6 +99,7 @@ struct RankState {
   std::uint32_t index = 0;     // among the ranks of the graph
   std::uint16_t stuck_on = 0;  // stream whose launch the rank waits for
   bool waits = false;          // its node stands in a wait list
+  bool is_candidate = false;   // its host may be able to run ahead
   bool finished = false;
   bool shown = false;   // its intervals are recorded
   bool scaled = false;  // some of its kernels are slower
@@ -120,7 +108,9 @@ struct RankState {
   Launch* launches = nullptr;      // by stream of the first part
   EventRing* rings = nullptr;      // by stream
   const Steps* table = nullptr;
-  std::unique_ptr<RunAhead> ahead;
+  std::uint32_t deferred = 0;     // ops not done that its host has run ahead of; 0: the common path
+  std::uint32_t stuck_op = 0;     // of those, the one that its node in a wait list stands for
+  StreamQueue* queues = nullptr;  // by stream, once it has run ahead
   std::unique_ptr<Outside> outside;  // null: a ghost, or a plain replay
   Ledger ledger;
   std::uint32_t program = 0;

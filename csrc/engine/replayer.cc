@@ -12,28 +12,25 @@ ReplayResult Replayer::run() {
   for (;;) {
     while (!runnable_.empty()) {
       const std::uint32_t node = lists_.pop(runnable_);
-      const std::uint32_t i = lists_.rank_of(node);
-      RankState& r = ranks_[i];
+      RankState& r = ranks_[lists_.rank_of(node)];
+      std::uint32_t op = r.stuck_op;
       if (lists_.is_extra(node)) {
+        op = lists_.tag_of(node);
         lists_.give_back(node);
-        // It went on already, unless it waits to be told something.
-        if (r.ahead == nullptr && (r.outside == nullptr || !r.outside->asks)) continue;
       } else {
         r.waits = false;
       }
       prefetch();
-      run_rank(i);
+      if (op == for_answer ? r.outside->asks && r.deferred == 0 : r.deferred == 0 || wake(r, op)) {
+        run_rank(r);
+      } else if (r.outside != nullptr && r.outside->asks) {
+        tell(r);
+      }
     }
     if (finished_ == ranks_.size()) break;
     if (outside_ != nullptr && listen()) continue;
     // Every rank waits. Hosts run ahead of their devices: let them, as far as they can.
-    bool moved = false;
-    for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
-      const RankState& r = ranks_[i];
-      const bool hungry = r.outside != nullptr && r.outside->hungry;
-      if (!r.finished && !hungry) moved |= run_ahead(i);
-    }
-    if (moved || !runnable_.empty()) continue;
+    if (run_hosts_ahead() || !runnable_.empty()) continue;
     if (outside_ == nullptr || !tell_not_ready()) deadlock();
   }
   return result();
@@ -82,14 +79,7 @@ bool Replayer::next_block(RankState& r) {
   return true;
 }
 
-void Replayer::run_rank(std::uint32_t i) {
-  RankState& r = ranks_[i];
-  if (r.finished) return;
-  // Back on the common path with its own node still among the runnable: that one goes on.
-  if (r.ahead != nullptr && (!look_again(r) || r.waits)) {
-    if (r.outside != nullptr && r.outside->asks) tell(r);
-    return;
-  }
+void Replayer::run_rank(RankState& r) {
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
       const std::int64_t host = r.clock.host();

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/deferred.h"
 #include "engine/diagnosis.h"
 #include "engine/durations.h"
 #include "engine/mailbox.h"
@@ -26,6 +28,8 @@ class Replayer {
  public:
   Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside = nullptr);
   ReplayResult run();
+  // How often an op was looked at that its host had run ahead of: a bounded number of times each.
+  std::uint64_t looks() const noexcept { return looks_; }
 
  private:
   // setup.cc
@@ -38,7 +42,7 @@ class Replayer {
 
   // replayer.cc
   bool next_block(RankState& r);
-  void run_rank(std::uint32_t i);
+  void run_rank(RankState& r);
   bool run_step(RankState& r, const Step& step);  // false: blocked
   void segment(RankState& r, const Step& step, bool in_order);
   void scaled_kernel(RankState& r, const Step& step);
@@ -66,6 +70,7 @@ class Replayer {
   static std::span<const Part> parts(const Step& step) noexcept { return {step.parts, step.count}; }
 
   // listen.cc
+  static constexpr std::uint32_t for_answer = no_node;  // tag of a wait: an outside rank asks
   void set_up_outside();
   bool listen();  // true: something can go on
   bool next_outside_block(RankState& r);
@@ -74,12 +79,23 @@ class Replayer {
   void note_record(RankState& r, std::uint16_t stream, std::int64_t host) noexcept;
 
   // run_ahead.cc
-  bool run_ahead(std::uint32_t i);  // true: it arrived somewhere or finished
-  void enter_ahead(RankState& r);
-  bool look_again(RankState& r);
-  void try_deferred(RankState& r, Deferred& d, std::span<std::uint8_t> blocked);
+  bool run_hosts_ahead();
+  void add_candidate(RankState& r) {
+    if (!std::exchange(r.is_candidate, true)) candidates_.push_back(r.index);
+  }
+  bool run_ahead(RankState& r);
+  bool enter_ahead(RankState& r);
   bool issue(RankState& r, const Step& step);
-  void record_known(RankState& r, const Deferred& d, std::int64_t time);
+  std::uint32_t defer(RankState& r, StepKind kind, const Step* step);
+  std::uint32_t enqueue(RankState& r, const Step& step);
+  void hold_iteration(RankState& r, const Step& step);
+  bool wake(RankState& r, std::uint32_t op);
+  void settle_or_wait(RankState& r, std::uint32_t op);
+  void finish(RankState& r, std::uint32_t op);
+  void add_due(RankState& r, std::uint16_t stream);
+  void run_due(RankState& r);
+  bool take_effect(RankState& r, std::uint16_t s, std::uint32_t op);
+  void record_known(RankState& r, std::uint16_t s, const Deferred& record);
 
   // diagnosis.cc
   static std::uint32_t num_blocks(const RankState& r) noexcept;  // that it has come to
@@ -92,6 +108,7 @@ class Replayer {
                      std::uint32_t i, const Part& part, std::uint32_t block) const;
   [[noreturn]] void message_mismatch(const Message& m) const;
   bool is_deferred(std::uint32_t i, const Handle& handle) const;
+  std::uint32_t first_stuck(const RankState& r) const;
   Stuck stuck(std::uint32_t i) const;
   void check_membership(const Stuck& s) const;
   [[noreturn]] void deadlock() const;
@@ -126,7 +143,15 @@ class Replayer {
   WaitLists lists_;
   WaitList runnable_;
   std::uint64_t finished_ = 0;
-  std::uint64_t arrivals_ = 0;      // of hosts that ran ahead
+  // Hosts that run ahead of their devices.
+  DeferredOps deferred_;
+  std::vector<StreamQueue> queues_;        // by rank and stream, once one has
+  std::vector<std::uint32_t> candidates_;  // ranks that blocked or moved since they were asked
+  std::vector<std::uint32_t> round_;       // those being asked
+  std::vector<std::uint32_t> arrived_;
+  std::vector<std::uint16_t> due_;  // streams of one rank
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t looks_ = 0;         // at deferred ops
   double costed_transfers_ns_ = 0;  // with a cluster: over all ranks
   std::uint64_t differing_durations_ = 0;
   std::vector<std::uint32_t> outside_ranks_;  // dense indices
@@ -134,7 +159,6 @@ class Replayer {
   std::vector<Post> posts_;
   std::vector<Interval> timeline_;
   std::vector<std::string> warnings_;
-  std::vector<std::uint8_t> scratch_;
   std::vector<Span> transfers_;
 };
 

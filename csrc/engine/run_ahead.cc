@@ -1,161 +1,43 @@
 // Where no rank can go on. The common path stops a rank at the first clock it cannot read; a real
 // host stops only where it synchronises, and may first launch what a peer needs. Here the host goes
 // on and its ops queue behind the streams that wait, with the host time of their issue.
+//
+// An op is looked at when it becomes the first of its stream, and again only when what it waits for
+// has come: a launch when its partner wakes it, a wait when its record takes effect. So a run-ahead
+// costs the same for each op, however long it is.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/replayer.h"
 
 namespace prism::engine {
 
-void Replayer::enter_ahead(RankState& r) {
-  r.ahead = std::make_unique<RunAhead>();
-  r.ahead->open.assign(num_streams_, 0);
-  for (std::uint16_t s = 0; s < num_streams_; ++s) {
-    if (r.homes[s] != s) continue;
-    Deferred d;
-    d.launch = std::move(r.launches[s]);
-    d.step = d.launch.step;
-    d.block = d.launch.block;
-    d.arrived = true;
-    d.registered = r.waits && r.stuck_on == s;
-    for (const Part& part : parts(*d.step)) ++r.ahead->open[part.stream];
-    r.ahead->ops.push_back(std::move(d));
+// Lets the hosts of waiting ranks go on, each until something of it has arrived somewhere.
+// False: none has.
+bool Replayer::run_hosts_ahead() {
+  for (const std::uint32_t i : outside_ranks_) {
+    if (!ranks_[i].outside->hungry) add_candidate(ranks_[i]);
   }
-  for (std::uint16_t s = 0; s < num_streams_; ++s) {
-    EventRing& ring = r.rings[s];
-    for (; ring.open != 0; --ring.open) {
-      Deferred d;
-      d.step = nullptr;  // a record of stream s
-      d.stream = s;
-      d.record = ring.count - ring.open;
-      ++r.ahead->open[s];
-      r.ahead->ops.push_back(std::move(d));
-    }
-    r.homes[s] = no_stream;
+  std::swap(candidates_, round_);
+  bool moved = false;
+  for (const std::uint32_t i : round_) {
+    RankState& r = ranks_[i];
+    r.is_candidate = false;
+    if (r.finished || !run_ahead(r)) continue;
+    add_candidate(r);
+    moved = true;
   }
-  r.pending = 0;
+  round_.clear();
+  return moved;
 }
 
-// Evaluates what has become known. True: nothing is left, the rank is back on the common path.
-bool Replayer::look_again(RankState& r) {
-  RunAhead& ahead = *r.ahead;
-  scratch_.assign(num_streams_, 0);  // streams whose earlier ops are not done
-  for (Deferred& d : ahead.ops) {
-    if (!d.done) try_deferred(r, d, scratch_);
-  }
-  while (!ahead.ops.empty() && ahead.ops.front().done) ahead.ops.pop_front();
-  if (!ahead.ops.empty()) return false;
-  r.ahead.reset();
-  return true;
-}
-
-namespace {
-
-StepKind kind_of(const Deferred& d) noexcept {
-  return d.step == nullptr ? StepKind::record : d.step->kind;
-}
-std::uint16_t stream_of(const Deferred& d) noexcept {
-  return d.step == nullptr ? d.stream : d.step->stream;
-}
-
-}  // namespace
-
-// Evaluates one op if its inputs are known, else marks its streams as blocked.
-void Replayer::try_deferred(RankState& r, Deferred& d, std::span<std::uint8_t> blocked) {
-  RunAhead& ahead = *r.ahead;
-  const StepKind kind = kind_of(d);
-  const std::uint16_t s = stream_of(d);
-  if (kind == StepKind::iteration) {
-    std::erase_if(d.awaited, [&](std::uint16_t stream) {
-      if (blocked[stream] != 0) return false;
-      d.end_ns = std::max(d.end_ns, r.clock.stream(stream));
-      return true;
-    });
-    if (!d.awaited.empty()) return;
-    r.ledger.close_held_iteration(d.end_ns);
-    d.done = true;
-    return;
-  }
-  if (kind == StepKind::launch) {
-    const std::span<const Part> all = parts(*d.step);
-    const bool held =
-        std::any_of(all.begin(), all.end(), [&](const Part& p) { return blocked[p.stream] != 0; });
-    if (!held) {
-      if (!d.arrived) {
-        const std::int64_t host = r.clock.exchange_host(d.host_ns);
-        r.clock.spend(d.step->time.host_ns);
-        arrive(r, d.launch);
-        r.clock.exchange_host(host);
-        d.arrived = true;
-        ++arrivals_;
-      }
-      const std::uint32_t before = d.launch.next;
-      if (met(d.launch)) {
-        settle(r, d.launch);
-        d.done = true;
-        for (const Part& part : all) --ahead.open[part.stream];
-        return;
-      }
-      if (d.launch.next != before) d.registered = false;
-      if (!d.registered) {
-        lists_.append(waiters(d.launch.handle(d.launch.next)), lists_.take_extra(r.index));
-        d.registered = true;
-      }
-    }
-    for (const Part& part : all) blocked[part.stream] = 1;
-    return;
-  }
-  if (blocked[s] != 0 || (kind == StepKind::wait && d.time_ns == EventRing::unknown)) {
-    blocked[s] = 1;
-    return;
-  }
-  const std::int64_t host = r.clock.exchange_host(d.host_ns);
-  const std::uint32_t position = std::exchange(r.position, d.block);
-  switch (kind) {
-    case StepKind::segment:
-      segment(r, *d.step, false);
-      break;
-    case StepKind::callback:
-      callback(r, *d.step);
-      break;
-    case StepKind::wait:
-      r.clock.wait(s, d.time_ns);
-      break;
-    case StepKind::record:
-      record_known(r, d, r.clock.record(s));
-      break;
-    default:
-      PRISM_CHECK(false);
-  }
-  r.clock.exchange_host(host);
-  r.position = position;
-  d.done = true;
-  --ahead.open[s];
-}
-
-void Replayer::record_known(RankState& r, const Deferred& record, std::int64_t time) {
-  const std::uint16_t s = stream_of(record);
-  EventRing& ring = r.rings[s];
-  if (ring.holds(record.record)) ring.at(record.record) = time;
-  for (Deferred& d : r.ahead->ops) {
-    if (d.step != nullptr && d.step->kind == StepKind::wait && d.step->event_stream == s &&
-        d.record == record.record && d.time_ns == EventRing::unknown) {
-      d.time_ns = time;
-    }
-  }
-}
-
-// Lets the host of a waiting rank go on until something of it has arrived somewhere. True: it has,
-// or the rank has found its way back to the common path.
-bool Replayer::run_ahead(std::uint32_t i) {
-  RankState& r = ranks_[i];
-  if (r.ahead == nullptr) enter_ahead(r);
+bool Replayer::run_ahead(RankState& r) {
   const std::uint64_t before = arrivals_;
-  if (look_again(r)) {
-    if (!r.waits) lists_.append(runnable_, i);
-    r.waits = true;
-    return true;
+  if (r.deferred == 0) {
+    // One that was woken in this round goes on by itself.
+    if (r.waits && met(r.launches[r.stuck_on])) return false;
+    if (!enter_ahead(r)) return true;
   }
   while (arrivals_ == before) {
     if (r.step == r.steps_end) {
@@ -166,19 +48,172 @@ bool Replayer::run_ahead(std::uint32_t i) {
     if (!issue(r, *r.step)) break;
     if (r.shown) show_host(r, *r.step, host);
     ++r.step;
-    PRISM_CHECK(!r.ahead->ops.empty());  // only look_again finishes what waits
   }
   return arrivals_ != before;
 }
 
-// One op of a host that is ahead. False: the host itself must wait.
-bool Replayer::issue(RankState& r, const Step& step) {
-  RunAhead& ahead = *r.ahead;
-  const auto known = [&](std::uint16_t s) { return ahead.open[s] == 0; };
-  Deferred d;
-  d.step = &step;
+// What the common path left open becomes the first ops of their streams. False: nothing was, the
+// rank goes on where it is.
+bool Replayer::enter_ahead(RankState& r) {
+  if (queues_.empty()) queues_.resize(ranks_.size() * num_streams_);
+  r.queues = queues_.data() + std::size_t{r.index} * num_streams_;
+  for (std::uint16_t s = 0; s < num_streams_; ++s) {
+    if (r.homes[s] != s) continue;
+    const std::uint32_t op = defer(r, StepKind::launch, r.launches[s].step);
+    Launch& l = deferred_.take_launch(op);
+    std::swap(l, r.launches[s]);
+    deferred_[op].block = l.block;
+    for (const Part& part : parts(*l.step)) deferred_.append(r.queues[part.stream], op);
+    if (r.waits && r.stuck_on == s) {
+      r.stuck_op = op;  // the rank's own node stands for it
+    } else {
+      arrived_.push_back(op);
+    }
+  }
+  for (std::uint16_t s = 0; s < num_streams_; ++s) {
+    r.homes[s] = no_stream;
+    EventRing& ring = r.rings[s];
+    for (; ring.open != 0; --ring.open) {
+      const std::uint64_t number = ring.count - ring.open;
+      if (!ring.holds(number)) continue;
+      const std::uint32_t op = defer(r, StepKind::record, nullptr);
+      deferred_[op].stream = s;
+      deferred_[op].record = number;
+      deferred_.append(r.queues[s], op);
+      ring.at(number) = EventRing::behind(op);
+    }
+  }
+  r.pending = 0;
+  for (const std::uint32_t op : arrived_) settle_or_wait(r, op);
+  arrived_.clear();
+  run_due(r);
+  if (r.deferred != 0) return true;
+  PRISM_CHECK(!r.waits);  // its own launch would have been left
+  r.waits = true;
+  lists_.append(runnable_, r.index);
+  return false;
+}
+
+std::uint32_t Replayer::defer(RankState& r, StepKind kind, const Step* step) {
+  const std::uint32_t op = deferred_.take();
+  Deferred& d = deferred_[op];
+  d.kind = kind;
+  d.step = step;
+  d.stream = step == nullptr ? std::uint16_t{0} : step->stream;
   d.block = r.position;
   d.host_ns = r.clock.host();
+  ++r.deferred;
+  return op;
+}
+
+// A partner of a deferred launch has come. True: nothing is left, the rank is back on the common
+// path.
+bool Replayer::wake(RankState& r, std::uint32_t op) {
+  settle_or_wait(r, op);
+  run_due(r);
+  if (r.deferred != 0) add_candidate(r);  // its host may have waited for what has ended now
+  return r.deferred == 0;
+}
+
+// A launch that has arrived ends once all its partners have; until then it waits for one of them.
+void Replayer::settle_or_wait(RankState& r, std::uint32_t op) {
+  ++looks_;
+  Launch& l = deferred_.launch(op);
+  if (!met(l)) {
+    lists_.append(waiters(l.handle(l.next)), lists_.take_extra(r.index, op));
+    return;
+  }
+  settle(r, l);
+  for (const Part& part : parts(*l.step)) {
+    StreamQueue& queue = r.queues[part.stream];
+    if (!deferred_.is_first(queue, op)) continue;  // an earlier part has left it
+    deferred_.pop(queue);
+    add_due(r, part.stream);
+  }
+  finish(r, op);
+}
+
+void Replayer::finish(RankState& r, std::uint32_t op) {
+  deferred_.give_back(op);
+  --r.deferred;
+}
+
+void Replayer::add_due(RankState& r, std::uint16_t stream) {
+  if (std::exchange(r.queues[stream].due, true)) return;
+  due_.push_back(stream);
+}
+
+void Replayer::run_due(RankState& r) {
+  while (!due_.empty()) {
+    const std::uint16_t s = due_.back();
+    due_.pop_back();
+    StreamQueue& queue = r.queues[s];
+    queue.due = false;
+    while (!queue.empty() && take_effect(r, s, deferred_.first(queue))) deferred_.pop(queue);
+  }
+}
+
+// The first op of stream s. True: it has left the stream.
+bool Replayer::take_effect(RankState& r, std::uint16_t s, std::uint32_t op) {
+  ++looks_;
+  Deferred& d = deferred_[op];
+  if (d.kind == StepKind::iteration) {
+    d.time_ns = std::max(d.time_ns, r.clock.stream(s));
+    if (--d.held != 0) return true;
+    r.ledger.close_held_iteration(d.time_ns);
+    finish(r, op);
+    return true;
+  }
+  if (d.kind == StepKind::launch) {
+    if (--d.held != 0) return false;
+    const std::int64_t host = r.clock.exchange_host(d.host_ns);
+    r.clock.spend(d.step->time.host_ns);
+    arrive(r, deferred_.launch(op));
+    r.clock.exchange_host(host);
+    ++arrivals_;
+    settle_or_wait(r, op);
+    return false;  // if it has ended, the stream is due again
+  }
+  if (d.kind == StepKind::wait && !EventRing::is_known(d.time_ns)) return false;
+  const std::int64_t host = r.clock.exchange_host(d.host_ns);
+  const std::uint32_t position = std::exchange(r.position, d.block);
+  switch (d.kind) {
+    case StepKind::segment:
+      segment(r, *d.step, false);
+      break;
+    case StepKind::callback:
+      callback(r, *d.step);
+      break;
+    case StepKind::wait:
+      r.clock.wait(s, d.time_ns);
+      break;
+    case StepKind::record:
+      record_known(r, s, d);
+      break;
+    default:
+      PRISM_CHECK(false);
+  }
+  r.clock.exchange_host(host);
+  r.position = position;
+  finish(r, op);
+  return true;
+}
+
+void Replayer::record_known(RankState& r, std::uint16_t s, const Deferred& d) {
+  const std::int64_t time = r.clock.record(s);
+  EventRing& ring = r.rings[s];
+  if (ring.holds(d.record)) ring.at(d.record) = time;
+  for (std::uint32_t at = d.waits; at != no_node;) {
+    Deferred& wait = deferred_[at];
+    wait.time_ns = time;
+    if (deferred_.is_first(r.queues[wait.stream], at)) add_due(r, wait.stream);
+    at = wait.waits;
+  }
+}
+
+// One op of a host that is ahead. False: the host itself must wait.
+bool Replayer::issue(RankState& r, const Step& step) {
+  const auto known = [&](std::uint16_t s) { return r.queues[s].empty(); };
   switch (step.kind) {
     case StepKind::host:
       r.clock.spend(step.time.host_ns);
@@ -193,85 +228,108 @@ bool Replayer::issue(RankState& r, const Step& step) {
     case StepKind::sync_event: {
       EventRing& ring = r.rings[step.event_stream];
       const bool exists = step.count <= ring.count;
-      if (exists && ring.at(ring.count - step.count) == EventRing::unknown) return false;
+      const std::int64_t time = exists ? ring.at(ring.count - step.count) : 0;
+      if (!EventRing::is_known(time)) return false;
       r.clock.spend(step.time.host_ns);
-      if (exists) r.clock.sync_event(ring.at(ring.count - step.count));
+      r.clock.sync_event(time);
       return true;
     }
     case StepKind::record: {
-      r.clock.spend(step.time.host_ns);
       EventRing& ring = r.rings[step.stream];
-      if (ring.times == nullptr) return true;
+      std::int64_t time = 0;
+      if (ring.times == nullptr || known(step.stream)) {
+        r.clock.spend(step.time.host_ns);
+        time = r.clock.record(step.stream);
+      } else {
+        const std::uint32_t op = enqueue(r, step);
+        deferred_[op].record = ring.count;
+        time = EventRing::behind(op);
+      }
+      if (ring.times == nullptr) return true;  // no op looks at this stream's records
       if (r.outside != nullptr) note_record(r, step.stream, r.clock.host());
-      d.record = ring.count;
-      ring.push(known(step.stream) ? r.clock.record(step.stream) : EventRing::unknown);
-      if (known(step.stream)) return true;
-      break;
+      ring.push(time);
+      return true;
     }
     case StepKind::wait: {
-      r.clock.spend(step.time.host_ns);
       EventRing& ring = r.rings[step.event_stream];
-      if (step.count > ring.count) return true;
-      d.record = ring.count - step.count;
-      d.time_ns = ring.at(d.record);
-      if (d.time_ns != EventRing::unknown && known(step.stream)) {
-        r.clock.wait(step.stream, d.time_ns);
+      const bool exists = step.count <= ring.count;
+      const std::int64_t time = exists ? ring.at(ring.count - step.count) : 0;
+      if (!exists || (EventRing::is_known(time) && known(step.stream))) {
+        r.clock.spend(step.time.host_ns);
+        if (exists) r.clock.wait(step.stream, time);
         return true;
       }
-      break;
+      const std::uint32_t op = enqueue(r, step);
+      Deferred& wait = deferred_[op];
+      wait.time_ns = time;
+      if (!EventRing::is_known(time)) {
+        Deferred& record = deferred_[EventRing::op_of(time)];
+        wait.waits = std::exchange(record.waits, op);
+      }
+      return true;
     }
     case StepKind::iteration:
       r.clock.spend(step.time.host_ns);
-      d.end_ns = r.clock.host();
-      for (std::uint16_t s = 0; s < num_streams_; ++s) {
-        if (known(s)) {
-          d.end_ns = std::max(d.end_ns, r.clock.stream(s));
-        } else {
-          d.awaited.push_back(s);
-        }
-      }
-      PRISM_CHECK(!d.awaited.empty());
-      r.ledger.hold();
-      ahead.ops.push_back(std::move(d));
+      hold_iteration(r, step);
       return true;
     case StepKind::segment:
-      if (step.time.syncs()) {  // its kernels concern no one else: it may wait as a whole
-        if (!known(step.stream)) return false;
-        segment(r, step, false);
+    case StepKind::callback:
+      if (known(step.stream)) {
+        step.kind == StepKind::segment ? segment(r, step, false) : callback(r, step);
         return true;
       }
-      [[fallthrough]];
-    case StepKind::callback:
-    case StepKind::launch:
+      if (step.kind == StepKind::segment && step.time.syncs()) return false;
+      enqueue(r, step);
+      return true;
+    case StepKind::launch: {
+      const std::uint32_t op = defer(r, step.kind, &step);
+      Launch& l = deferred_.take_launch(op);
+      enrol(r, step, l);
+      std::uint32_t held = 0;
+      for (const Part& part : parts(step)) {
+        StreamQueue& queue = r.queues[part.stream];
+        const bool first = queue.empty();
+        if (deferred_.append(queue, op) && !first) ++held;
+      }
+      deferred_[op].held = held;
       r.clock.spend(step.time.host_ns);
-      break;
-  }
-  if (step.kind == StepKind::launch) {
-    enrol(r, step, d.launch);
-    for (const Part& part : parts(step)) ++ahead.open[part.stream];
-  } else {
-    ++ahead.open[step.stream];
-  }
-  ahead.ops.push_back(std::move(d));
-  // Streams that wait for earlier ops. If this one's does not, it takes effect at once.
-  scratch_.resize(num_streams_);
-  Deferred& last = ahead.ops.back();
-  for (std::uint16_t s = 0; s < num_streams_; ++s) scratch_[s] = known(s) ? 0 : 1;
-  const auto own = [&](std::uint16_t s, std::uint32_t count) {
-    if (ahead.open[s] == count) scratch_[s] = 0;
-  };
-  if (step.kind == StepKind::launch) {
-    for (const Part& part : parts(step)) {
-      std::uint32_t mine = 0;
-      for (const Part& other : parts(step)) mine += other.stream == part.stream ? 1U : 0U;
-      own(part.stream, mine);
+      if (held == 0) {
+        arrive(r, l);
+        ++arrivals_;
+        settle_or_wait(r, op);
+        run_due(r);
+      }
+      return true;
     }
-  } else {
-    own(step.stream, 1);
   }
-  try_deferred(r, last, scratch_);
-  while (!ahead.ops.empty() && ahead.ops.front().done) ahead.ops.pop_front();
   return true;
+}
+
+// Puts an op behind those of its stream; the host does not wait for it.
+std::uint32_t Replayer::enqueue(RankState& r, const Step& step) {
+  const std::uint32_t op = defer(r, step.kind, &step);
+  deferred_.append(r.queues[step.stream], op);
+  r.clock.spend(step.time.host_ns);
+  return op;
+}
+
+// The iteration ends when all streams have come to where they are now.
+void Replayer::hold_iteration(RankState& r, const Step& step) {
+  const std::uint32_t op = defer(r, step.kind, &step);
+  std::int64_t end = r.clock.host();
+  std::uint32_t held = 0;
+  for (std::uint16_t s = 0; s < num_streams_; ++s) {
+    if (r.queues[s].empty()) {
+      end = std::max(end, r.clock.stream(s));
+    } else {
+      deferred_.append(r.queues[s], op);
+      ++held;
+    }
+  }
+  PRISM_CHECK(held != 0);  // else the rank would not be ahead
+  deferred_[op].time_ns = end;
+  deferred_[op].held = held;
+  r.ledger.hold();
 }
 
 }  // namespace prism::engine

@@ -5,11 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/check.h"
+#include "engine/pool.h"
 
 namespace prism::engine {
-
-inline constexpr std::uint32_t no_node = UINT32_MAX;
 
 struct WaitList {
   std::uint32_t head = no_node, tail = no_node;
@@ -43,26 +41,28 @@ class WaitLists {
   std::uint32_t after(std::uint32_t node) const noexcept { return next_[node]; }
   bool is_extra(std::uint32_t node) const noexcept { return node >= ranks_; }
   std::uint32_t rank_of(std::uint32_t node) const noexcept {
-    return is_extra(node) ? owners_[node - ranks_] : node;
+    return is_extra(node) ? extras_[node - ranks_].rank : node;
   }
-  std::uint32_t take_extra(std::uint32_t rank) {
-    if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(next_.size()));
-      next_.push_back(no_node);
-      owners_.push_back(0);
-    }
-    const std::uint32_t node = free_.back();
-    free_.pop_back();
-    owners_[node - ranks_] = rank;
+  // A further node of a rank, with what it waits for.
+  std::uint32_t take_extra(std::uint32_t rank, std::uint32_t tag) {
+    const std::uint32_t extra = extras_.take();
+    extras_[extra] = {rank, tag};
+    const std::uint32_t node = ranks_ + extra;
+    if (node == next_.size()) next_.push_back(no_node);
     return node;
   }
-  void give_back(std::uint32_t node) { free_.push_back(node); }
+  std::uint32_t tag_of(std::uint32_t extra_node) const noexcept {
+    return extras_[extra_node - ranks_].tag;
+  }
+  void give_back(std::uint32_t extra_node) { extras_.give_back(extra_node - ranks_); }
 
  private:
+  struct Extra {
+    std::uint32_t rank = 0, tag = 0;
+  };
   std::uint32_t ranks_;
   std::vector<std::uint32_t> next_;
-  std::vector<std::uint32_t> owners_;  // of the further nodes
-  std::vector<std::uint32_t> free_;
+  Pool<Extra> extras_;
 };
 
 }  // namespace prism::engine
