@@ -1,11 +1,13 @@
 """The documents say what the program does: flags, keys, exit codes, and links that lead somewhere."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import test_cli
-from test_cli import commands
+from test_cli import ENVIRONMENT, commands
 
 from prismcore import errors
 from prismcore.cli.main import EXIT_CODES, build_parser
@@ -65,3 +67,32 @@ def test_named_files_exist(page):
     pattern = r"`((?:docs|csrc|python|tests|examples|benchmarks|scripts)/[\w./-]+\.(?:md|py|h|cc|toml|sh))`"
     for name in re.findall(pattern, page.read_text()):
         assert (ROOT / name).exists() or "X" in Path(name).stem, name
+
+
+@pytest.mark.torch
+def test_the_python_of_the_guide_runs(tmp_path):
+    """All blocks of docs/python.md as one program, and what it says at the end."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    program = tmp_path / "guide.py"
+    program.write_text("\n".join([*blocks, "import sys", "assert 'torch' not in sys.modules"]))
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "of 16 ranks ran",
+        "ms an iteration",
+        "rank classes",
+        "exposed:",
+        "simple",
+        "deadlock: 2 of 2 ranks",
+    ):
+        assert words in done.stdout, words
+    assert (tmp_path / "job.pftrace").stat().st_size > 10_000

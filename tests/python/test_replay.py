@@ -14,7 +14,7 @@ from prismcore import comm
 from prismcore.cost import KernelShape, kernel_cost
 from prismcore.errors import DeadlockError, GraphError, MismatchError
 from prismcore.graph import DataType, Gemm, Graph, GraphBuilder, Provenance
-from prismcore.profiles.cluster import load_cluster
+from prismcore.profiles.cluster import cluster_text, load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import ReplayResult, SlowRank, memory_curve, replay
 
@@ -155,6 +155,27 @@ def test_uniform_pipeline_takes_m_plus_p_minus_1_slots(stages: int, micro_batche
     assert result.iteration_time_ns.tolist() == [expected]
     busy = micro_batches * (forward + backward)
     assert result.splits[:, 0, 0].tolist() == [busy] * stages
+
+
+def test_messages_are_eager_as_on_the_cluster_of_the_collection() -> None:
+    """A send before the receiver is there: with an eager threshold above it, the sender goes on."""
+
+    def graph(metadata: dict[str, Any]) -> Graph:
+        builder = GraphBuilder(world_size=2)
+        pair = builder.communicator("pair", [0, 1])
+        builder.rank(0).send(pair, to=1, bytes=8, duration_ns=5, blocking=True)
+        builder.rank(1).kernel("late", duration_ns=1_000)
+        builder.rank(1).recv(pair, source=0, bytes=8, duration_ns=5)
+        return builder.finish(metadata)
+
+    def end_of_sender(graph: Graph, **options: Any) -> int:
+        return int(replay(graph, **options).iteration_end_ns[0, 0])
+
+    collected = graph({"cluster": cluster_text("h100-8x")})
+    assert end_of_sender(collected) == 5
+    assert end_of_sender(collected, eager_bytes=0) == 1_005
+    assert end_of_sender(graph({})) == 1_005
+    assert end_of_sender(graph({}), eager_bytes=8) == 5
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 33])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prismcore.cli import output
-from prismcore.cli.graphs import open_graph, recorded_eager_bytes
+from prismcore.cli.graphs import open_graph
 from prismcore.errors import DeadlockError, MismatchError
 
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     found: DeadlockError | MismatchError | None = None
     events = 0
     try:
-        events = replay(graph, eager_bytes=recorded_eager_bytes(graph)).events
+        events = replay(graph).events
     except (DeadlockError, MismatchError) as error:
         found = error
     report: dict[str, Any] = {

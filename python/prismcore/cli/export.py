@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from prismcore.cli import output, parsing
-from prismcore.cli.graphs import check_output, check_ranks, open_graph, recorded_eager_bytes
+from prismcore.cli.graphs import check_output, check_ranks, open_graph
 from prismcore.errors import PrismError
 from prismcore.rank_list import format_ranks
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     check_ranks(graph, ranks)
     if not ranks:
         raise PrismError(f"{args.graph}: holds no rank, expected at least one to show")
-    result = replay(graph, timeline_ranks=ranks, eager_bytes=recorded_eager_bytes(graph))
+    result = replay(graph, timeline_ranks=ranks)
     with whole_file(args.output) as out:
         size = write_timeline(out, graph, result, iteration=args.iteration)
     report = {

@@ -71,9 +71,6 @@ def cluster_profile(name: str | None) -> ClusterProfile | None:
 
 def recorded_eager_bytes(graph: Graph) -> int:
     """Messages up to this size did not wait for their receiver where the graph was collected."""
-    text = graph.metadata.get("cluster")
-    if not isinstance(text, str):
-        return 0
-    from prismcore.profiles.cluster import parse_cluster
+    from prismcore.replay import recorded_eager_bytes
 
-    return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes
+    return recorded_eager_bytes(graph)

@@ -13,7 +13,6 @@ from prismcore.cli.graphs import (
     cluster_profile,
     device_profile,
     open_graph,
-    recorded_eager_bytes,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ def run(args: argparse.Namespace) -> int:
         ],
         device=device,
         cluster=cluster,
-        eager_bytes=recorded_eager_bytes(graph),
     )
     result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
     result.warnings += accuracy_warnings(graph, device=device, cluster=cluster)

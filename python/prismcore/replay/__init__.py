@@ -9,10 +9,19 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from prismcore.replay.replay import MemoryCurve, SlowRank, memory_curve, replay
+from prismcore.replay.replay import MemoryCurve, SlowRank, memory_curve, recorded_eager_bytes, replay
 from prismcore.replay.result import ReplayResult, Timeline, TimeSplit
 
-__all__ = ["MemoryCurve", "ReplayResult", "SlowRank", "TimeSplit", "Timeline", "memory_curve", "replay"]
+__all__ = [
+    "MemoryCurve",
+    "ReplayResult",
+    "SlowRank",
+    "TimeSplit",
+    "Timeline",
+    "memory_curve",
+    "recorded_eager_bytes",
+    "replay",
+]
 
 
 class _Callable(ModuleType):

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from prismcore import _core
 from prismcore.errors import GraphError
 from prismcore.graph import Graph, Provenance
-from prismcore.profiles.cluster import ClusterProfile
+from prismcore.profiles.cluster import ClusterProfile, parse_cluster
 from prismcore.profiles.device import DeviceProfile
 from prismcore.replay.result import ReplayResult, Timeline
 
-__all__ = ["MemoryCurve", "SlowRank", "memory_curve", "replay"]
+__all__ = ["MemoryCurve", "SlowRank", "memory_curve", "recorded_eager_bytes", "replay"]
 
 _FOREVER = 2**63 - 1
 
@@ -47,7 +47,7 @@ def replay(
     slow_ranks: Sequence[SlowRank] = (),
     cluster: ClusterProfile | None = None,
     device: DeviceProfile | None = None,
-    eager_bytes: int = 0,
+    eager_bytes: int | None = None,
     timeline_ranks: Sequence[int] = (),
 ) -> ReplayResult:
     """Replays a graph in virtual time (``docs/architecture.md``, clocks).
@@ -59,7 +59,8 @@ def replay(
         cluster: costs communication anew for this cluster; None keeps the recorded durations.
         device: costs kernels, copies and sets anew for this device; None keeps the recorded ones.
         eager_bytes: without ``cluster``, a send of at most this many bytes does not wait for its
-            receive; 0: every send does.
+            receive; 0: every send does. None: as on the cluster that the graph was collected for,
+            and 0 for a graph that was not.
         timeline_ranks: ranks to record every interval of.
 
     Raises:
@@ -70,6 +71,8 @@ def replay(
     """
     if threads < 1:
         raise GraphError(f"{threads} threads found, expected at least 1")
+    if eager_bytes is None:
+        eager_bytes = recorded_eager_bytes(graph) if cluster is None else 0
     if eager_bytes < 0:
         raise GraphError(f"eager_bytes is {eager_bytes}, expected at least 0")
     slow = [
@@ -116,6 +119,15 @@ def memory_curve(graph: Graph, rank: int) -> MemoryCurve:
     """
     live_bytes, peak_bytes = _core.memory_curve(graph.core, _rank(rank))
     return MemoryCurve(live_bytes=live_bytes, peak_bytes=peak_bytes)
+
+
+def recorded_eager_bytes(graph: Graph) -> int:
+    """Messages up to this size did not wait for their receiver on the cluster that the graph was
+    collected for; 0 where it was not collected."""
+    text = graph.metadata.get("cluster")
+    if not isinstance(text, str):
+        return 0
+    return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes
 
 
 def _rank(rank: int) -> int:
