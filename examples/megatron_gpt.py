@@ -1,8 +1,10 @@
-"""Pre-train a Llama-shaped GPT with megatron-core: tensor, pipeline and data parallel.
+"""Pre-train a Llama-shaped GPT with megatron-core: tensor, pipeline, data and expert parallel.
 
     torchrun --nproc-per-node 8 examples/megatron_gpt.py --preset 8b --tp 8 --micro-batches 4
+    torchrun --nproc-per-node 8 examples/megatron_gpt.py --experts 8 --topk 2 --ep 4
 
-The data-parallel size is what is left of the world: world / (tp * pp). Attention is flash attention
+With --experts every layer is a mixture of experts; they lie on ep ranks of the data-parallel group
+(or, with --expert-tp below tp, of the tensor-parallel one) and tokens go there by all-to-all. The data-parallel size is what is left of the world: world / (tp * pp). Attention is flash attention
 through torch's scaled_dot_product_attention, so that neither Transformer Engine nor Apex is needed;
 data is synthetic.
 
@@ -37,6 +39,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import (
     TransformerBlockSubmodules,
     get_num_layers_to_build,
@@ -49,6 +52,11 @@ PRESETS = {
     "8b": {**LLAMA3, "layers": 32, "hidden": 4096, "heads": 32, "ffn": 14336},
     "70b": {**LLAMA3, "layers": 80, "hidden": 8192, "heads": 64, "ffn": 28672},
 }
+# Without Transformer Engine megatron-core 0.16.1 never binds this name, and its router reads it: on a
+# GPU too, the gate fails with a NameError. None is what it tests for.
+if not hasattr(moe_utils, "te_general_gemm"):
+    moe_utils.te_general_gemm = None
+
 SMALL = {"vocab": 32000, "seq": 1024, "kv_heads": 8, "layers": 8, "hidden": 1024, "heads": 16, "ffn": 3584}
 
 
@@ -91,6 +99,10 @@ def parse_args() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help=f"default without a preset: {SMALL[_key(name)]}")
     parser.add_argument("--tp", type=int, default=1, help="tensor-parallel size")
     parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel size")
+    parser.add_argument("--experts", type=int, default=0, help="experts of each layer; 0: dense layers")
+    parser.add_argument("--topk", type=int, default=2, help="experts that each token goes to")
+    parser.add_argument("--ep", type=int, default=1, help="expert-parallel size")
+    parser.add_argument("--expert-tp", type=int, help="tensor-parallel size of an expert; default: tp")
     parser.add_argument("--micro-batches", type=int, default=8, help="per iteration and pipeline")
     parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences in a micro-batch")
     parser.add_argument("--iterations", type=int, default=3)
@@ -107,6 +119,8 @@ def parse_args() -> argparse.Namespace:
     for key, value in PRESETS.get(args.preset, SMALL).items():
         if getattr(args, key) is None:
             setattr(args, key, value)
+    if args.expert_tp is None:
+        args.expert_tp = args.tp if args.experts else 1
     if args.sequence_parallel is None:
         args.sequence_parallel = args.tp > 1
     return args
@@ -133,6 +147,22 @@ def check_sizes(args: argparse.Namespace, world_size: int) -> None:
     divides(args.pp, args.layers, "pp and layers")
     if args.sequence_parallel:
         divides(args.tp, args.seq, "tp and seq (sequence parallel)")
+    if not args.experts:
+        if args.ep != 1 or args.expert_tp != 1:
+            sys.exit(
+                f"megatron_gpt: ep {args.ep}, expert-tp {args.expert_tp}: nothing to part without --experts"
+            )
+        return
+    parts = args.expert_tp * args.ep * args.pp
+    divides(parts, world_size, f"expert-tp {args.expert_tp} x ep {args.ep} x pp {args.pp} and the world size")
+    divides(args.ep, args.experts, "ep and experts")
+    divides(args.expert_tp, args.ffn, "expert-tp and ffn")
+    if not 1 <= args.topk <= args.experts:
+        sys.exit(f"megatron_gpt: topk {args.topk}: expected 1 to the {args.experts} experts")
+    if args.tp > 1 and not args.sequence_parallel:
+        sys.exit(
+            "megatron_gpt: experts with tp above 1 need sequence parallelism: leave --no-sequence-parallel out"
+        )
 
 
 def build_config(args: argparse.Namespace) -> TransformerConfig:
@@ -145,6 +175,16 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
             "recompute_num_layers": 1,
         },
     }[args.recompute]
+    experts = {
+        "num_moe_experts": args.experts,
+        "moe_router_topk": args.topk,
+        "moe_ffn_hidden_size": args.ffn,
+        "expert_model_parallel_size": args.ep,
+        "expert_tensor_parallel_size": args.expert_tp,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 0.01,
+    }
     return TransformerConfig(
         num_layers=args.layers,
         hidden_size=args.hidden,
@@ -168,11 +208,12 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
         masked_softmax_fusion=False,
         persist_layer_norm=False,
         **recompute,
+        **(experts if args.experts else {}),
     )
 
 
 def build_model(args: argparse.Namespace, config: TransformerConfig) -> DistributedDataParallel:
-    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    layer = get_gpt_layer_local_spec(num_experts=args.experts or None, normalization="RMSNorm")
     layer.submodules.input_layernorm = RMSNorm
     layer.submodules.pre_mlp_layernorm = RMSNorm
     if args.attention == "flash":
@@ -226,6 +267,8 @@ def main() -> None:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
+        expert_model_parallel_size=args.ep,
+        expert_tensor_parallel_size=args.expert_tp if args.experts else None,
         create_gloo_process_groups=False,
     )
     torch.manual_seed(1234)

@@ -127,6 +127,24 @@ void init_vgpu(nb::module_& m) {
       "vgpu_set_call_sites",
       [](const std::vector<std::string>& sites) { Session::get().set_call_sites(sites); },
       nb::arg("sites"));
+  m.def(
+      "vgpu_supply",
+      [](std::uintptr_t address, const nb::bytes& bytes, std::uintptr_t stream) {
+        void* to = reinterpret_cast<void*>(address);
+        if (!Session::get().is_device(to)) {
+          throw GraphError("vgpu_supply: the address is not device memory");
+        }
+        Session::get().supply(reinterpret_cast<void*>(stream), to, {bytes.c_str(), bytes.size()});
+      },
+      nb::arg("address"), nb::arg("data"), nb::arg("stream"));
+  m.def(
+      "vgpu_answer_reads",
+      [](const std::vector<nb::bytes>& answers) {
+        std::vector<std::string> kept;
+        for (const nb::bytes& answer : answers) kept.emplace_back(answer.c_str(), answer.size());
+        Session::get().answer_reads(std::move(kept));
+      },
+      nb::arg("answers"));
   m.def("vgpu_stop", [] { Session::get().stop(); });
   m.def("vgpu_report", [] { return Session::get().report(); });
   m.def(

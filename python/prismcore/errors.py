@@ -19,6 +19,7 @@ __all__ = [
     "PrismError",
     "ProfileError",
     "RankFailedError",
+    "RoutingError",
     "SpareError",
 ]
 
@@ -74,6 +75,10 @@ class OutOfMemoryError(PrismError):
     """A rank does not fit into the device's memory."""
 
     exit_code = 4
+
+
+class RoutingError(PrismError):
+    """A routing rule is unknown, or asks for what a job does not have (an expert, a rank)."""
 
 
 class SpareError(PrismError):

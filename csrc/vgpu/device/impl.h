@@ -31,11 +31,14 @@ bool is_program_thread() noexcept;
 DeviceProfile default_device();
 
 // Where the answer to a device-to-host read came from.
-enum class ReadRule : std::uint8_t { written, zero, large };
+enum class ReadRule : std::uint8_t { written, zero, large, supplied };
 struct ReadCount {
   std::uint64_t reads = 0;
   std::int64_t bytes = 0;
 };
+
+// Of Session::answer_reads on the calling thread; nullptr: none of this length.
+const std::string* answer_for(std::int64_t bytes) noexcept;
 
 struct Communicator {
   OpenCommunicator open;
@@ -85,7 +88,7 @@ struct Session::Impl {
   std::vector<Communicator> communicators;
   MemberSource member_source;
   std::map<std::pair<std::string, std::string>, std::uint64_t> unimplemented;
-  ReadCount reads[3];
+  ReadCount reads[4];
 
   bool recording() const noexcept {
     return active.load(std::memory_order_relaxed) && is_program_thread();
@@ -171,7 +174,7 @@ struct Session::Impl {
   void move_rows(void* to, const void* from, std::int64_t width, std::int64_t rows,
                  std::int64_t to_pitch, std::int64_t from_pitch);
   void fill(void* to, std::uint32_t pattern, std::int32_t pattern_bytes, std::int64_t bytes);
-  void count_read(const void* from, std::int64_t bytes);
+  void count_read(const void* from, std::int64_t bytes, bool supplied);
 
   std::int64_t& used(std::int32_t device);
   std::int64_t held(std::int32_t device) {

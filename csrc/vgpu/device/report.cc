@@ -31,7 +31,7 @@ void append_field(std::string& out, std::string_view name, std::int64_t value) {
   out += ": " + std::to_string(value);
 }
 
-constexpr std::string_view rules[] = {"written", "zero", "large"};
+constexpr std::string_view rules[] = {"written", "zero", "large", "supplied"};
 
 }  // namespace
 

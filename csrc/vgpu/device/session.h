@@ -74,6 +74,13 @@ class Session {
   void end_watch();
   // Device memory was written, so that it no longer reads as zero.
   void note_written(const void* address, std::int64_t bytes);
+  // Values that a rule knows instead of kernels that compute nothing. Neither is an op, neither
+  // takes time of the rank's.
+  // In stream order, as if a kernel had written them there.
+  void supply(void* stream, void* address, std::string_view bytes);
+  // What the calling thread's device-to-host copies give where nothing was written: the answer
+  // that is as long as the copy. Until the next call; an empty list ends it.
+  void answer_reads(std::vector<std::string> answers);
   // Bytes may be read and written here (device address of the virtual GPU, or host memory).
   bool is_device(const void* address) const noexcept;
   // Payloads up to this many bytes really move.

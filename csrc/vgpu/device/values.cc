@@ -6,6 +6,13 @@
 
 namespace prism::vgpu {
 
+namespace {
+
+// Of the thread that reads: the program's and autograd's take turns, each between its own calls.
+thread_local std::vector<std::string> answers_;
+
+}  // namespace
+
 void Session::Impl::drain_until(Stream& stream, std::uint64_t move,
                                 std::unique_lock<std::mutex>& lock) {
   MoveQueue& queue = stream.queue;
@@ -74,6 +81,33 @@ void Session::drain_all() { impl_->drain_everything(); }
 void Session::note_written(const void* address, std::int64_t bytes) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->memory.contains(address)) impl_->memory.written(range_of(address, bytes));
+}
+
+void Session::supply(void* stream, void* address, std::string_view bytes) {
+  Impl& impl = *impl_;
+  const std::lock_guard lock(impl.mutex);
+  const Range range = range_of(address, static_cast<std::int64_t>(bytes.size()));
+  const auto write = [range](Impl& i, std::string_view data) {
+    std::memcpy(reinterpret_cast<void*>(range.begin), data.data(), data.size());
+    i.memory.written(range);
+  };
+  Stream* found = impl.find_stream(stream);
+  Stream& s = found != nullptr ? *found : impl.default_stream;
+  if (s.queue.idle()) {
+    write(impl, bytes);
+    return;
+  }
+  impl.move_in_order(
+      s, [write, kept = std::string(bytes)](Impl& i) { write(i, kept); }, {range});
+}
+
+void Session::answer_reads(std::vector<std::string> answers) { answers_ = std::move(answers); }
+
+const std::string* answer_for(std::int64_t bytes) noexcept {
+  for (const std::string& answer : answers_) {
+    if (static_cast<std::int64_t>(answer.size()) == bytes) return &answer;
+  }
+  return nullptr;
 }
 
 bool Session::is_device(const void* address) const noexcept {
@@ -170,9 +204,9 @@ void Session::Impl::fill(void* to, std::uint32_t pattern, std::int32_t pattern_b
   if (device) memory.written(range_of(to, bytes));
 }
 
-void Session::Impl::count_read(const void* from, std::int64_t bytes) {
+void Session::Impl::count_read(const void* from, std::int64_t bytes, bool supplied) {
   if (!active) return;
-  ReadRule rule = ReadRule::zero;
+  ReadRule rule = supplied ? ReadRule::supplied : ReadRule::zero;
   if (bytes > real_bytes_limit) {
     rule = ReadRule::large;
   } else if (memory.is_written(range_of(from, bytes))) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prismcore.adapters import megatron
+from prismcore.adapters import megatron_groups
 
 __all__ = ["describe_rank"]
 
@@ -14,4 +14,4 @@ def describe_rank(places: Mapping[str, tuple[int, int]]) -> str:
 
     ``places``: position and size of the rank by group description, as the program made them.
     """
-    return megatron.describe_rank(places)
+    return megatron_groups.describe_rank(places)

@@ -96,6 +96,7 @@ class _Collection:
             cluster_text=self._cluster_text,
             measure_host=options.host == "measured",
             iterations=options.iterations,
+            routing=options.routing,
             preload=options.preload,
             environment=options.environment,
             rank_timeout_s=options.rank_timeout_s,

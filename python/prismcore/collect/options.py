@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prismcore import rank_list
 from prismcore.errors import CollectError
+from prismcore.routing import parse_rule
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -39,6 +40,9 @@ class CollectOptions:
     """Ranks that run at the same time; ``None`` is one a core."""
     iterations: int = 3
     """Iterations of each rank; the first holds the set-up and is left out of medians."""
+    routing: str = "balanced"
+    """Rule of mock routing, ``PRESET[:name=value,...]``; a program without mixtures of experts has no
+    use for it. See :mod:`prismcore.routing`."""
     host: Literal["profile", "measured"] = "profile"
     preload: Sequence[str] = ()
     """Modules that the warm parent imports beside those the script imports at its top level."""
@@ -61,6 +65,7 @@ class CollectOptions:
             raise CollectError(f"slots {self.slots}: expected 1 or more")
         if self.host not in ("profile", "measured"):
             raise CollectError(f"host {self.host!r}: expected 'profile' or 'measured'")
+        parse_rule(self.routing)
         if not self.command or (self.command[0] == "-m" and len(self.command) < 2):
             raise CollectError("no program: expected `-- script.py ARGS` or `-- -m module ARGS`")
         if self.ranks not in ("auto", "all"):

@@ -107,6 +107,7 @@ class Launcher:
         cluster_text: str,
         measure_host: bool,
         iterations: int,
+        routing: str,
         preload: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         rank_timeout_s: float = 600.0,
@@ -120,6 +121,7 @@ class Launcher:
             "cluster_text": cluster_text,
             "measure_host": measure_host,
             "iterations": iterations,
+            "routing": routing,
             "preload": list(preload),
             "collector_pid": os.getpid(),
         }

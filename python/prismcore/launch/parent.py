@@ -84,6 +84,7 @@ def _prepare(setup: dict[str, Any]) -> RankJob:
     from prismcore.launch.rank import RankJob
     from prismcore.profiles.cluster import parse_cluster
     from prismcore.profiles.device import load_device
+    from prismcore.routing import parse_rule
 
     return RankJob(
         program=program,
@@ -94,6 +95,7 @@ def _prepare(setup: dict[str, Any]) -> RankJob:
         cluster=parse_cluster(setup["cluster_text"], "cluster profile").to_core(),
         measure_host=setup["measure_host"],
         iterations=setup["iterations"],
+        routing=parse_rule(setup["routing"]),
     )
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
+from prismcore.adapters.megatron_experts import ExpertRouting
 from prismcore.launch import call_sites
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.iteration import IterationEnds
@@ -27,6 +28,7 @@ from prismcore.launch.protocol import write_record
 from prismcore.launch.splits import announce_splits
 from prismcore.launch.standins import library_paths
 from prismcore.launch.store import GhostStore, pair_of_key
+from prismcore.routing import Rule
 
 __all__ = ["RankJob", "RankRun"]
 
@@ -49,6 +51,14 @@ class RankJob:
     cluster: _core.ClusterProfile
     measure_host: bool
     iterations: int
+    routing: Rule
+
+
+class _Device:
+    """Where mock routing puts its bytes."""
+
+    write = staticmethod(_core.vgpu_supply)
+    answer_reads = staticmethod(_core.vgpu_answer_reads)
 
 
 class RankRun:
@@ -63,6 +73,7 @@ class RankRun:
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
         self._folded_peaks: dict[str, int] = {}
+        self._routing = ExpertRouting(job.routing, _Device(), _core.vgpu_num_iterations)
         self._ends = IterationEnds(
             self._iteration_ended, program_marks=mentions(job.program.source(), "mark_iteration")
         )
@@ -91,6 +102,7 @@ class RankRun:
         self._groups.install()
         announce_splits(_door())
         self._ends.install()
+        self._routing.install()
         self._keep_peaks()
         # The virtual GPU has no cuDNN; flash, memory-efficient and math attention remain.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -189,6 +201,7 @@ class RankRun:
                 "has_process_group": bool(self._groups.rows) or _had_process_group(),
                 "iterations": _core.vgpu_num_iterations(),
                 "iteration_source": self._ends.source,
+                "routing": self._routing.report(),
                 "groups_checksum": self._groups.checksum(),
                 "program_s": time.perf_counter() - self._started,
             }
