@@ -3,10 +3,10 @@
     torchrun --nproc-per-node 8 examples/megatron_gpt.py --preset 8b --tp 8 --micro-batches 4
     torchrun --nproc-per-node 8 examples/megatron_gpt.py --experts 8 --topk 2 --ep 4
 
-With --experts every layer is a mixture of experts; they lie on ep ranks of the data-parallel group
-(or, with --expert-tp below tp, of the tensor-parallel one) and tokens go there by all-to-all. The data-parallel size is what is left of the world: world / (tp * pp). Attention is flash attention
-through torch's scaled_dot_product_attention, so that neither Transformer Engine nor Apex is needed;
-data is synthetic.
+The data-parallel size is what is left of the world: world / (tp * pp). With --experts every layer is a
+mixture of experts, which lie on ep of the ranks that hold the same stage; tokens go there and back by
+all-to-all. Attention is flash attention through torch's scaled_dot_product_attention, so that neither
+Transformer Engine nor Apex is needed; data is synthetic.
 
 Presets (the published Llama 3 shapes; flags given beside a preset win over it):
 
@@ -161,7 +161,7 @@ def check_sizes(args: argparse.Namespace, world_size: int) -> None:
         sys.exit(f"megatron_gpt: topk {args.topk}: expected 1 to the {args.experts} experts")
     if args.tp > 1 and not args.sequence_parallel:
         sys.exit(
-            "megatron_gpt: experts with tp above 1 need sequence parallelism: leave --no-sequence-parallel out"
+            "megatron_gpt: experts with tp above 1 need sequence parallelism: drop --no-sequence-parallel"
         )
 
 

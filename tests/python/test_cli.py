@@ -18,7 +18,7 @@ from prismcore.cli.main import build_parser, main, split_program
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
-    "--ranks --slots --world-size -h -o",
+    "--ranks --routing --slots --world-size -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --help --json --profile --ranks --slow-rank --threads -h",

@@ -80,17 +80,17 @@ class ExpertRouting:
         self._wrap(module.MoEAllGatherTokenDispatcher, "dispatch_postprocess", self._gathered)
 
     @staticmethod
-    def _wrap(cls: Any, name: str, around: Callable[..., Any]) -> None:
-        original = getattr(cls, name)
+    def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
 
         def method(dispatcher: Any, *args: Any, **options: Any) -> Any:
             return around(dispatcher, original, *args, **options)
 
-        setattr(cls, name, method)
+        setattr(owner, name, method)
 
     @staticmethod
-    def _know_layers(cls: Any) -> None:
-        made = cls.__init__
+    def _know_layers(owner: Any) -> None:
+        made = owner.__init__
 
         def make(layer: Any, *args: Any, **options: Any) -> None:
             made(layer, *args, **options)
@@ -99,7 +99,7 @@ class ExpertRouting:
             setattr(layer.token_dispatcher, _LAYER, layer)
             setattr(layer.token_dispatcher, _COUNT, ForwardCount())
 
-        cls.__init__ = make
+        owner.__init__ = make
 
     def _preprocess(self, dispatcher: Any, original: Callable[..., Any], routing_map: Any) -> Any:
         tokens_of_local_experts = original(dispatcher, routing_map)
@@ -188,10 +188,11 @@ class ExpertRouting:
 
 def _refuse_what_cannot_be_routed(layer: Any) -> None:
     config = layer.config
-    if config.moe_token_dispatcher_type not in ("alltoall", "allgather"):
+    kind = config.moe_token_dispatcher_type
+    if kind not in ("alltoall", "allgather"):
         raise CollectError(
-            f"layer {layer.layer_number}: found the token dispatcher {config.moe_token_dispatcher_type!r}, whose "
-            "libraries (DeepEP, HybridEP) are not stood in for; expected alltoall or allgather"
+            f"layer {layer.layer_number}: found the token dispatcher {kind!r}, whose libraries (DeepEP, "
+            "HybridEP) are not stood in for; expected alltoall or allgather"
         )
     if config.moe_router_padding_for_quantization:
         raise CollectError(

@@ -72,6 +72,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="host time between calls: of the profile, reproducible, or as measured here (%(default)s)",
     )
     parser.add_argument(
+        "--routing",
+        type=parsing.routing_rule,
+        default="balanced",
+        metavar="PRESET[:k=v,...]",
+        help="how tokens go to experts, in a program that has some (%(default)s)",
+    )
+    parser.add_argument(
         "--preload",
         action="append",
         default=[],
@@ -107,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         slots=args.slots,
         iterations=args.iterations,
         host=args.host,
+        routing=args.routing,
         preload=args.preload,
         keep_partial=args.keep_partial,
     )

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
+from prismcore.errors import RoutingError
 from prismcore.rank_list import MAX_RANK, parse_ranks
 
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -93,3 +94,13 @@ def _whole(text: str, least: int) -> int:
             f"found {found!r}, expected a whole number of at least {least} and at most 18 digits"
         )
     return int(text)
+
+
+def routing_rule(text: str) -> str:
+    """``hot-experts:heat=8``, with all parameters of the preset."""
+    from prismcore.routing import parse_rule
+
+    try:
+        return str(parse_rule(text))
+    except RoutingError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -82,6 +82,8 @@ class _Collection:
         self._planned = 0
         self._checked = 0
         self._messaging: frozenset[int] = frozenset()
+        self._routing: str | None = None
+        self._skewed_group: str | None = None
         self._communicators: dict[tuple[int, int], int] = {}
 
     def run(self) -> CollectResult:
@@ -132,9 +134,8 @@ class _Collection:
             self._run_all(launcher, ranks, "ranks", RankOrigin.RAN)
             return []
         self._run_all(launcher, [0], "classes", RankOrigin.RAN)
-        roles = self._known_roles()
-        finder = ClassFinder(roles, roles.surroundings(self._messaging), seed=options.seed)
-        finder.add(0, self._records[0])
+        finder = self._new_finder()
+        skewed_group = self._skewed_group
         while wanted := finder.next_ranks():
             confirming = finder.confirming
             new = [rank for rank in wanted if rank not in confirming]
@@ -143,7 +144,23 @@ class _Collection:
             self._checked += sum(rank in confirming for rank in wanted)
             for rank in wanted:
                 finder.add(rank, self._records[rank])
+            if self._skewed_group != skewed_group:
+                skewed_group = self._skewed_group
+                finder = self._new_finder()
         return finder.classes()
+
+    def _new_finder(self) -> ClassFinder:
+        """Knows the ranks that ran. Where routing is skewed, only ranks at one position of the groups
+        that exchange tokens may be alike: the rule gives these equal counts, and no others."""
+        roles = self._known_roles()
+        surroundings: list[Hashable] = list(roles.surroundings(self._messaging))
+        if self._skewed_group is not None:
+            sources = roles.positions_in(self._skewed_group)
+            surroundings = list(zip(surroundings, sources, strict=True))
+        finder = ClassFinder(roles, surroundings, seed=self._options.seed)
+        for rank, record in self._records.items():
+            finder.add(rank, record)
+        return finder
 
     def _run_all(self, launcher: Launcher, ranks: Iterable[int], phase: Any, origin: RankOrigin) -> None:
         waiting = list(ranks)
@@ -177,6 +194,11 @@ class _Collection:
         if self._roles is None:
             self._roles = Roles(summary["groups"], options.world_size, self._gpus_per_node)
             self._checksum = summary["groups_checksum"]
+        routing = summary["routing"]
+        if routing is not None:
+            self._routing = routing["rule"]
+            if routing["skewed"] and routing["group"] is not None:
+                self._skewed_group = self._skewed_group or routing["group"]
         same_groups = summary["groups_checksum"] == self._checksum
         if not same_groups and options.ranks == "auto":
             raise CollectError(
@@ -250,6 +272,7 @@ class _Collection:
             "iterations": options.iterations,
             "warmup_iterations": WARM_UP_ITERATIONS,
             "host": options.host,
+            "routing": self._routing,
             "partial": partial,
             "switched_off": ["cuDNN attention: the virtual GPU has no cuDNN"],
             "ranks_run": ran,

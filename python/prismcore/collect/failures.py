@@ -8,12 +8,13 @@ from typing import Any
 
 from prismcore.adapters import describe_rank
 from prismcore.collect.roles import GroupRow
-from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError
+from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError, RoutingError
 from prismcore.launch.launcher import RankEnd
 
 __all__ = ["failure_of"]
 
 _OUT_OF_MEMORY = "out_of_memory"
+_TOLD_BY_US = (CollectError.__name__, RoutingError.__name__)
 
 
 def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError | None:
@@ -25,6 +26,8 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
         return _out_of_memory(end, summary, world_size)
     if end.exit_code < 0:
         return _failed(end, f"was killed by {_signal_name(-end.exit_code)}")
+    if summary is not None and (summary["error"] or {}).get("type") in _TOLD_BY_US:
+        return CollectError(f"rank {end.rank}: {summary['error']['text']}")
     if end.exit_code > 0:
         return _failed(end, f"ended with exit code {end.exit_code}")
     if summary is None:
@@ -58,8 +61,11 @@ def _out_of_memory(end: RankEnd, summary: Mapping[str, Any], world_size: int) ->
     asked = failed.get("asked_bytes")
     told = f"asked for {_gib(asked)}" if asked else _tried(error["text"])
     op = f"{error['where']}" + (f" in {error['module']}" if error["module"] else "")
+    op += f" of layer {error['layer']}" if error.get("layer") is not None else ""
+    routing = summary.get("routing")
+    under = f" under routing {routing['rule']}" if routing else ""
     return OutOfMemoryError(
-        f"rank {end.rank}{f' ({place})' if place else ''} is out of memory at {op}: {told}, "
+        f"rank {end.rank}{f' ({place})' if place else ''} is out of memory{under} at {op}: {told}, "
         f"held {_gib(error['allocated_bytes'])} allocated and {_gib(error['reserved_bytes'])} reserved of "
         f"{_gib(error['capacity_bytes'])}; try a smaller micro-batch, recomputation or more parallelism"
     )

@@ -112,6 +112,12 @@ class Roles:
                 out[rank].append(None)
         return [tuple(entries) for entries in out]
 
+    def positions_in(self, group_name: str) -> list[int]:
+        """Per rank, its position in the groups of the kind of that group (torch's name); -1: in none."""
+        kind, _ = self._by_name[group_name]
+        positions: list[int] = self.kinds[kind].position_of.tolist()
+        return positions
+
     def slot_role(self, rank: int, name: str, members: Sequence[int]) -> SlotRole:
         """Role of one of the rank's communicators, by the name torch gave it (``description:name``)."""
         group_name = name.rpartition(":")[2]

@@ -167,13 +167,14 @@ class RankRun:
             self._leave(ENDED_BY_ITERATIONS)
 
     def _describe_out_of_memory(self, error: BaseException) -> dict[str, Any]:
-        where, module = _innermost_user_frame(error.__traceback__)
+        where, module, layer = _innermost_user_frame(error.__traceback__)
         stats = torch.cuda.memory_stats()
         return {
             "type": type(error).__name__,
             "text": str(error).splitlines()[0],
             "where": where,
             "module": module,
+            "layer": layer,
             "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
             "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
             "capacity_bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
@@ -257,15 +258,19 @@ def _print_from_program(error: BaseException) -> None:
     traceback.print_exception(type(error), error, trace)
 
 
-def _innermost_user_frame(trace: TracebackType | None) -> tuple[str, str]:
-    """``file:line function`` of the innermost frame outside torch, and the class of the module there."""
+def _innermost_user_frame(trace: TracebackType | None) -> tuple[str, str, int | None]:
+    """``file:line function`` of the innermost frame outside torch, the class of the module there, and
+    the number of the layer around it where a module has one."""
+    layer = None
     torch_folder = os.path.dirname(torch.__file__)
     where = module = ""
     for frame, line in traceback.walk_tb(trace):
         name = frame.f_code.co_filename
         if isinstance(frame.f_locals.get("self"), torch.nn.Module):
             module = type(frame.f_locals["self"]).__name__
+            number = getattr(frame.f_locals["self"], "layer_number", None)
+            layer = number if isinstance(number, int) else layer
         if not name.startswith((torch_folder, "<frozen")):
             short = name.rpartition("site-packages" + os.sep)[2]
             where = f"{os.path.relpath(short) if short == name else short}:{line} {frame.f_code.co_name}"
-    return where, module
+    return where, module, layer
