@@ -26,7 +26,7 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
         return _out_of_memory(end, summary, world_size)
     if end.exit_code < 0:
         return _failed(end, f"was killed by {_signal_name(-end.exit_code)}")
-    if summary is not None and (summary["error"] or {}).get("type") in _TOLD_BY_US:
+    if summary is not None and (summary.get("error") or {}).get("type") in _TOLD_BY_US:
         return CollectError(f"rank {end.rank}: {summary['error']['text']}")
     if end.exit_code > 0:
         return _failed(end, f"ended with exit code {end.exit_code}")

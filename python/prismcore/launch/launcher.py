@@ -107,7 +107,7 @@ class Launcher:
         cluster_text: str,
         measure_host: bool,
         iterations: int,
-        routing: str,
+        routing: str = "balanced",
         preload: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         rank_timeout_s: float = 600.0,
