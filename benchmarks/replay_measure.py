@@ -95,13 +95,31 @@ def show(title: str, rows: list[Measurement], *, as_json: bool) -> None:
     from rich.console import Console
 
     from prismcore.report.table import rows_table
+    from prismcore.report.units import format_wall
 
-    columns = ["workload", "ranks", "events", "build_s", "load_s", "replay_s", "cpu_s", "peak_rss_bytes"]
-    table = [[*(getattr(row, c) for c in columns), f"{row.ns_per_event:.1f}"] for row in rows]
+    columns = [
+        "workload",
+        "ranks",
+        "events",
+        "build",
+        "load",
+        "replay",
+        "cpu",
+        "peak rss",
+        "cpu ns per event",
+    ]
+    table = [
+        [
+            *(row.workload, row.ranks, row.events),
+            *(format_wall(seconds) for seconds in (row.build_s, row.load_s, row.replay_s, row.cpu_s)),
+            *(f"{row.peak_rss_bytes / (1 << 20):.0f} MiB", f"{row.ns_per_event:.1f}"),
+        ]
+        for row in rows
+    ]
     console = Console()
     if not console.is_terminal:
         console.width = 120
-    console.print(rows_table(title, [*columns, "cpu ns per event"], table))
+    console.print(rows_table(title, columns, table))
 
 
 def main() -> None:

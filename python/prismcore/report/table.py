@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from rich import box
 from rich.table import Table
@@ -35,19 +37,26 @@ def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         ),
         default=0,
     )
-    texts = []
+    texts, heads = [], []
     for name, column in zip(columns, values, strict=True):
         largest = longest if name.endswith("_ns") else max(map(abs, _numbers(column)), default=0)
         scale, unit = column_scale(name, largest)
-        right = len(_numbers(column)) == len(column) or all(str(v).endswith("%") for v in column)
-        table.add_column(f"{label(name)}\n{unit}", justify="right" if right else "left", no_wrap=True)
+        heads.append((label(name), unit, all(_numbers([v]) or _AMOUNT.fullmatch(str(v)) for v in column)))
         digits = 0 if scale == 1 else 3 if name.endswith("_ns") else 2
         texts.append(
             [f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v) for v in column]
         )
+    units = any(unit for _, unit, _ in heads)
+    for name, unit, right in heads:
+        table.add_column(f"{name}\n{unit}" if units else name, justify=_SIDE[right], no_wrap=True)
     for cells in zip(*texts, strict=True):
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+# A number, or words such as "under 1 ms", with a unit.
+_AMOUNT = re.compile(r"(?:under |< )?-?[\d,.]+(?: \S+)?|-")
+_SIDE: dict[bool, Literal["left", "right"]] = {False: "left", True: "right"}
 
 
 def _numbers(values: Iterable[object]) -> list[int | float]:
