@@ -76,9 +76,13 @@ def test_an_unknown_device_is_answered_with_the_known_ones():
         ("sms = 132", "sms = 1.5", "sms: found 1.5"),
         ("[9, 0]", "[9]", r"compute_capability: found \[9\], expected \[major, minor\]"),
         ("context_bytes = 545_259_520", "context_bytes = 99_000_000_000", "context_bytes: found 99000000000"),
-        ("shared_per_sm = 233_472", "shared_per_sm = 1", "shared_per_block_optin"),
+        ("shared_per_sm = 233_472", "shared_per_sm = 2048", "shared_per_block_optin"),
         ("gemm = 0.78", "gemm = 1.78", r"efficiency.gemm: found 1.78"),
         ("launch_ns = 25_000", "lunch_ns = 25_000", "host.lunch_ns: found an unknown key"),
+        ("memory_bandwidth = 3.35e12", "memory_bandwidth = 3350", r"found 3350, expected .*1e\+08 .*bytes/s"),
+        ("memory_bytes = 84_986_691_584", "memory_bytes = 80", "memory_bytes: found 80"),
+        ("clock_khz = 1_980_000", "clock_khz = 1980", "clock_khz: found 1980"),
+        ("bf16 = 989.4e12", "bf16 = 989.4", r"peak.bf16: found 989.4, expected .*operations/s"),
         ("sms = 132", 'sms = 132\ntable = "none.csv"', "found no file 'none.csv'"),
     ],
 )
@@ -86,6 +90,15 @@ def test_figures_that_cannot_be_are_refused_in_one_line(tmp_path, old, new, mess
     with pytest.raises(ProfileError, match=message) as caught:
         load_device(edited(tmp_path, old, new))
     assert "\n" not in str(caught.value)
+
+
+def test_figures_set_in_python_are_checked_too():
+    profile = load_device("h100")
+    profile.efficiency.gemm = 0.5
+    assert profile.to_core().efficiency[kernel_families().index("gemm")] == 0.5
+    profile.sms = -1
+    with pytest.raises(ProfileError, match="device profile NVIDIA H100 80GB HBM3: sms: found -1, expected"):
+        profile.to_core()
 
 
 counts = st.integers(0, 2**32 - 1)

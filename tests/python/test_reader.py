@@ -84,7 +84,9 @@ def test_reads_tables_lists_and_defaults():
         (("gbps = 1.5", "gbps = 'x'"), "links[0].gbps", "'x'", "a number"),
         (("gemm = 0.7", "gemm = 1.7"), "shares.gemm", "1.7", "at most 1"),
         (("[[links]]\ngbps = 1.5", "[links]\ngbps = 1.5"), "links", "a table", "a list"),
-        (('name = "small"', "name = 3"), "name", "3", "a text"),
+        (('name = "small"', "name = 3"), "name", "3", "a text of one line"),
+        (('name = "small"', 'name = ""'), "name", "''", "a text of one line"),
+        (('name = "small"', 'name = "a\\nb"'), "name", "'a\\nb'", "a text of one line"),
     ],
 )
 def test_a_wrong_figure_names_file_key_found_and_expected(change, key, found, expected):
@@ -105,7 +107,10 @@ def test_a_record_may_check_its_fields_against_each_other():
         read_text(Machine, text.replace("[shares]\ngemm = 0.7\n", ""), "f.toml")
 
 
-@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"a = 1\na = 2", b"\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [b"name = ", b"\xff\xfe", b"a = 1\na = 2", b"\x00", b"a = " + b"9" * 5000, b"#" * (1 << 20) + b"#"],
+)
 def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes):
     path = tmp_path / "bad.toml"
     path.write_bytes(content)

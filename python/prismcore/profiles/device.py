@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 from prismcore import _core
 from prismcore.errors import ProfileError
-from prismcore.profiles.reader import Range, known_profiles, problem, read_profile
+from prismcore.profiles.reader import Range, known_profiles, problem, read_mapping, read_profile
 from prismcore.profiles.timing_table import TimingRow, read_table
 
 __all__ = ["DeviceProfile", "Efficiency", "HostCosts", "PeakRates", "device_profiles", "load_device"]
@@ -36,12 +36,15 @@ SAME_IN_CORE: Final = (
 )
 FOLDER: Final = Path(__file__).parent / "devices"
 
-Bytes = Annotated[int, Range(above=0, maximum=1e15, unit="bytes")]
+# The least values catch figures in another unit (GB for bytes, TFLOP/s for operations a second).
+Bytes = Annotated[int, Range(minimum=1024, maximum=1e15, unit="bytes")]
+Memory = Annotated[int, Range(minimum=1 << 20, maximum=1e15, unit="bytes")]
 Count = Annotated[int, Range(above=0, maximum=1e6)]
-Kilohertz = Annotated[int, Range(above=0, maximum=1e8, unit="kHz")]
+Kilohertz = Annotated[int, Range(minimum=10_000, maximum=1e8, unit="kHz")]
 Share = Annotated[float, Range(above=0, maximum=1.0, unit="share of the peak")]
-Rate = Annotated[float, Range(above=0, maximum=1e18, unit="1/s")]
-OptionalRate = Annotated[float, Range(maximum=1e18, unit="1/s")]
+Bandwidth = Annotated[float, Range(minimum=1e8, maximum=1e18, unit="bytes/s")]
+Rate = Annotated[float, Range(minimum=1e9, maximum=1e18, unit="operations/s")]
+OptionalRate = Annotated[float, Range(maximum=1e18, unit="operations/s; 0: not supported")]
 Nanoseconds = Annotated[int, Range(maximum=1e9, unit="ns")]
 
 
@@ -99,7 +102,7 @@ class DeviceProfile:
     """
 
     name: str
-    memory_bytes: Bytes  # what the runtime reports as total
+    memory_bytes: Memory  # what the runtime reports as total
     context_bytes: Annotated[int, Range(maximum=1e12, unit="bytes")]
     sms: Count
     compute_capability: tuple[Annotated[int, Range(maximum=99)], ...]  # (major, minor)
@@ -109,8 +112,8 @@ class DeviceProfile:
     clock_khz: Kilohertz
     memory_clock_khz: Kilohertz
     memory_bus_bits: Count
-    memory_bandwidth: Rate  # bytes a second
-    pcie_bandwidth: Rate  # bytes a second, one direction
+    memory_bandwidth: Bandwidth
+    pcie_bandwidth: Bandwidth  # one direction
     kernel_floor_ns: Nanoseconds  # the shortest a kernel takes; part of every kernel's time
     peak: PeakRates
     efficiency: Efficiency
@@ -134,7 +137,15 @@ class DeviceProfile:
             )
 
     def to_core(self) -> _core.DeviceProfile:
-        """The same figures for the C++ core."""
+        """The same figures for the C++ core, after they passed the same checks as a file's.
+
+        Raises:
+            ProfileError: a figure was set to what it cannot be.
+        """
+        given = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        del given["rows"]
+        given["compute_capability"] = list(self.compute_capability)
+        read_mapping(DeviceProfile, given, f"device profile {self.name}")
         core = _core.DeviceProfile()
         for key in SAME_IN_CORE:
             setattr(core, key, getattr(self, key))

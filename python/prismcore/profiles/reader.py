@@ -9,8 +9,9 @@ A profile is a dataclass (``kw_only``, ``slots``). Its fields say what a figure 
 
 Understood: ``int``, ``float`` (takes integers too), ``bool``, ``str``, ``Literal`` of strings,
 ``T | None``, ``list[T]``, ``tuple[T, ...]``, ``dict[str, T]`` and nested dataclasses (tables). A field
-without a default must stand in the file. NaN and infinities are never figures. A dataclass may
-check fields against each other in ``__post_init__`` and raise :func:`problem`.
+without a default must stand in the file. NaN and infinities are never figures, texts are never empty and
+never more than one line. A dataclass may check fields against each other in ``__post_init__`` and raise
+:func:`problem`.
 
 Every refusal is a :class:`~prismcore.errors.ProfileError` of one line: file, key, what was found,
 what was expected.
@@ -39,6 +40,8 @@ else:
 __all__ = ["Range", "known_profiles", "problem", "read_file", "read_mapping", "read_profile", "read_text"]
 
 T = TypeVar("T")
+
+LARGEST_FILE_BYTES = 1 << 20  # the shipped profiles have 4 KiB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +108,13 @@ def read_file(cls: type[T], path: Path, *, source: str | None = None) -> T:
     """
     source = str(path) if source is None else source
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE_BYTES + 1)
+        if len(data) > LARGEST_FILE_BYTES:
+            raise ProfileError(
+                f"{source}: found more than {LARGEST_FILE_BYTES >> 20} MiB, expected a profile in TOML"
+            )
+        text = data.decode("utf-8")
     except OSError as error:
         raise ProfileError(f"{source}: found {error.strerror}, expected a readable TOML file") from error
     except UnicodeDecodeError as error:
@@ -117,7 +126,7 @@ def read_text(cls: type[T], text: str, source: str) -> T:
     """Reads TOML text (a file's, or what a graph's metadata holds)."""
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: integers of 5,000 digits
         raise ProfileError(f"{source}: found {error}, expected valid TOML") from error
     return read_mapping(cls, table, source)
 
@@ -194,7 +203,13 @@ def _expected(hint: Any) -> str:
     if kind in (int, float):
         noun = "an integer" if kind is int else "a number"
         return bounds.describe(noun) if bounds else noun
-    names = {bool: "true or false", str: "a text", list: "a list", tuple: "a list", dict: "a table"}
+    names = {
+        bool: "true or false",
+        str: "a text of one line",
+        list: "a list",
+        tuple: "a list",
+        dict: "a table",
+    }
     return names.get(get_origin(kind) or kind, "a table")
 
 
@@ -209,7 +224,7 @@ def _value(hint: Any, value: Any, key: str) -> Any:
     elif kind is bool:
         accepted = isinstance(value, bool)
     elif kind is str:
-        accepted = isinstance(value, str)
+        accepted = isinstance(value, str) and bool(value.strip()) and value.isprintable()
     elif kind in (int, float):
         accepted = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
         accepted = accepted and abs(value) < 2**63 and (bounds is None or value in bounds)  # NaN is not
