@@ -7,6 +7,7 @@ file(GLOB_RECURSE prism_core_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/csrc/cost/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/engine/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/device/*.cc
+  ${PROJECT_SOURCE_DIR}/csrc/spare/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/vgpu/device/*.cc)
 add_library(prism_core SHARED ${prism_core_sources})
 set_target_properties(prism_core PROPERTIES

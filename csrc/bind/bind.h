@@ -15,5 +15,6 @@ void init_comm(nb::module_& m);
 void init_cost(nb::module_& m);
 void init_engine(nb::module_& m);
 void init_vgpu(nb::module_& m);
+void init_spare(nb::module_& m);
 
 }  // namespace prism::bind

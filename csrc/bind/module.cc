@@ -9,4 +9,5 @@ NB_MODULE(_core, m) {
   prism::bind::init_cost(m);
   prism::bind::init_engine(m);
   prism::bind::init_vgpu(m);
+  prism::bind::init_spare(m);
 }

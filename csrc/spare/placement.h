@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace prism::spare {
@@ -19,16 +20,20 @@ enum class PlacementKind : std::uint8_t {
   kReplication,
   kCustom
 };
+std::string_view name(PlacementKind kind);
 
 class Placement {
  public:
-  // Each throws SpareError where groups and redundancy do not allow the placement.
+  // Each throws SpareError where groups and redundancy do not allow the placement. In all but
+  // custom, the first types of the stacks are a permutation: at depth 1 every type is computed
+  // once.
   static Placement golomb(std::int32_t groups, std::int32_t redundancy);
   static Placement cyclic(std::int32_t groups, std::int32_t redundancy);
   static Placement replication(std::int32_t groups,
                                std::int32_t redundancy);  // blocks: r divides N
   static Placement random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed);
-  // No two hosts of a type in one failure domain (rack) where the domains allow it.
+  // As few hosts of a type in one failure domain (rack) as can be, which is one where no domain has
+  // more than N / r groups; then as few types shared by two groups as the search finds.
   static Placement domains(std::int32_t redundancy, std::span<const std::int32_t> domain_of_group);
   // The user's own: row-major, `redundancy` types per group.
   static Placement custom(std::int32_t groups, std::int32_t redundancy,
@@ -39,10 +44,15 @@ class Placement {
   PlacementKind kind() const { return kind_; }
   // The types of a group, in the order in which it computes them.
   std::span<const std::int32_t> stack(std::int32_t group) const;
-  // The groups of a type.
+  // The groups of a type; where a stack's place i follows from a shift, so does a host's.
   std::span<const std::int32_t> hosts(std::int32_t type) const;
-  // The most groups that any two types share (equal to the most types that any two groups share).
+  // All stacks, one after the other.
+  std::span<const std::int32_t> stacks() const { return stacks_; }
+  // The most types that any two groups share; at most 1 exactly when any two types share at most
+  // one group.
   std::int32_t max_shared() const;
+  // The most hosts of one type in one failure domain.
+  std::int32_t max_hosts_in_domain(std::span<const std::int32_t> domain_of_group) const;
 
  private:
   Placement(std::int32_t groups, std::int32_t redundancy, PlacementKind kind,

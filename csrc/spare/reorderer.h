@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "spare/placement.h"
 #include "spare/plan.h"
@@ -18,8 +19,9 @@ class Reorderer {
   Reorderer(Reorderer&&) noexcept;
   Reorderer& operator=(Reorderer&&) noexcept;
 
-  // Valid until the next call. Groups that are down already (fail) or up already (rejoin) throw
-  // SpareError and change nothing. After a wipe-out only restart() is allowed.
+  // Valid until the next call. Groups that are down already (fail) or up already (rejoin), named
+  // twice or out of range throw SpareError and change nothing. After a wipe-out only restart() is
+  // allowed; what asks for a layout or changes one throws. The order of `groups` does not matter.
   const Plan& fail(std::span<const std::int32_t> groups);
   const Plan& rejoin(std::span<const std::int32_t> groups);
   // The running step is over: what was patched or moved is now ordinary work.
@@ -33,9 +35,14 @@ class Reorderer {
   std::int32_t survivors() const;
   bool alive(std::int32_t group) const;
   bool wiped_out() const;
+  std::uint64_t digest() const;
+  // Whose gradient of the part counts from the next step on.
   std::int32_t owner(Part part) const;
-  // What a group computes in a step, in order: at most depth() parts.
-  std::span<const Part> work(std::int32_t group) const;
+  // Whose gradient of the part counts in the running step: a survivor that computed or patches it.
+  std::int32_t holder(Part part) const;
+  // What a group computes in a step from the next one on, in order: at most depth() parts. For one
+  // micro-batch these are the first depth() types of its stack, of which it may own fewer.
+  std::vector<Part> work(std::int32_t group) const;
 
  private:
   struct State;

@@ -1,0 +1,230 @@
+"""Which shard types each data-parallel group hosts.
+
+N groups, N shard types, redundancy r: a group hosts r types (its *stack*, in the order in which it
+computes them), a type has r hosts. SPARe's placement shifts a Golomb ruler around the circle of groups,
+so that any two types share at most one group (SPARe, ICML 2026, arXiv 2603.00357).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismcore import _core
+from prismcore.errors import SpareError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    Groups: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+
+__all__ = [
+    "Placement",
+    "custom",
+    "cyclic",
+    "domains",
+    "fewest_hosts_in_domain",
+    "golomb",
+    "golomb_ruler",
+    "groups_needed",
+    "largest_redundancy",
+    "random",
+    "replication",
+]
+
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+class Placement:
+    """An immutable placement; made by the functions of this module."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _core.SparePlacement) -> None:
+        self._core = core
+
+    @property
+    def core(self) -> _core.SparePlacement:
+        return self._core
+
+    @property
+    def groups(self) -> int:
+        """N, also the number of shard types."""
+        return self._core.groups
+
+    @property
+    def redundancy(self) -> int:
+        """r: types of a group, hosts of a type."""
+        return self._core.redundancy
+
+    @property
+    def kind(self) -> str:
+        """``golomb``, ``domains``, ``random``, ``cyclic``, ``replication`` or ``custom``."""
+        return self._core.kind
+
+    def stacks(self) -> NDArray[np.int32]:
+        """(N, r): the types of each group in its order. A copy."""
+        return self._core.stacks()
+
+    def hosts(self) -> NDArray[np.int32]:
+        """(N, r): the groups of each type. A copy."""
+        return self._core.hosts()
+
+    @property
+    def max_shared(self) -> int:
+        """The most types that any two groups share; at most 1 exactly when any two types share at most
+        one group, which is what the closed forms of SPARe rest on."""
+        return self._core.max_shared()
+
+    def max_hosts_in_domain(self, domain_of_group: Groups) -> int:
+        """The most hosts of one type in one failure domain.
+
+        Raises:
+            SpareError: not one domain for each group.
+        """
+        return self._core.max_hosts_in_domain(_integers("domain", domain_of_group))
+
+    def __repr__(self) -> str:
+        return f"Placement({self.kind}, groups={self.groups}, redundancy={self.redundancy})"
+
+
+def _integers(what: str, values: Groups) -> NDArray[np.int32]:
+    found = np.asarray(values)
+    if found.size == 0:
+        return np.empty(0, dtype=np.int32)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise SpareError(
+            f"{what}s: found an array of {found.dtype} with {found.ndim} dimensions, "
+            "expected one row of integers"
+        )
+    if int(found.min()) not in _INT32 or int(found.max()) not in _INT32:
+        raise SpareError(f"{what}s: found {found.min()} to {found.max()}, expected 32-bit integers")
+    return np.ascontiguousarray(found, dtype=np.int32)
+
+
+def _size(what: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise SpareError(f"{what}: found {value!r}, expected an integer")
+    if value not in _INT32:
+        raise SpareError(f"{what}: found {value}, expected at most {_INT32[-1]}")
+    return int(value)
+
+
+def golomb(groups: int, redundancy: int) -> Placement:
+    """SPARe's placement: group w hosts type (w + g_i) mod N at place i, g a Golomb ruler of r marks.
+
+    The ruler is the shortest known (r to 28), beyond it one of Singer, Bose-Chowla or Ruzsa. It fits from
+    ``groups_needed(r)`` groups on, and on fewer where its differences happen to differ modulo N.
+
+    Raises:
+        SpareError: the groups are too few; names both numbers and what would fit.
+    """
+    return Placement(_core.SparePlacement.golomb(_size("groups", groups), _size("redundancy", redundancy)))
+
+
+def cyclic(groups: int, redundancy: int) -> Placement:
+    """Group w hosts types w to w + r - 1 mod N: for comparison, neighbours share r - 1 types.
+
+    Raises:
+        SpareError: redundancy is not within 1 to groups.
+    """
+    return Placement(_core.SparePlacement.cyclic(_size("groups", groups), _size("redundancy", redundancy)))
+
+
+def replication(groups: int, redundancy: int) -> Placement:
+    """Blocks of r groups that host the same r types: traditional replication.
+
+    Raises:
+        SpareError: redundancy does not divide groups.
+    """
+    return Placement(
+        _core.SparePlacement.replication(_size("groups", groups), _size("redundancy", redundancy))
+    )
+
+
+def random(groups: int, redundancy: int, *, seed: int = 0) -> Placement:
+    """A random placement in which every place of the stacks holds each type once. Equal seeds give equal
+    placements on every machine.
+
+    Raises:
+        SpareError: redundancy is not within 1 to groups, or the seed not within 64 bits.
+    """
+    if not 0 <= seed < 1 << 64:
+        raise SpareError(f"seed: found {seed}, expected 0 to 2^64 - 1")
+    return Placement(
+        _core.SparePlacement.random(_size("groups", groups), _size("redundancy", redundancy), seed)
+    )
+
+
+def domains(redundancy: int, domain_of_group: Groups) -> Placement:
+    """A placement that survives the loss of failure domains (racks, power feeds).
+
+    No type has more hosts in a domain than ``fewest_hosts_in_domain``: one, where no domain has more than
+    N / r groups. Within that, two groups share as few types as a bounded search finds; ``max_shared`` of
+    the result says how many (1 where a multiple of a Golomb ruler does it).
+
+    Args:
+        redundancy: r, 1 to N.
+        domain_of_group: (N,) any integer names of the domains.
+
+    Raises:
+        SpareError: redundancy is not within 1 to N.
+    """
+    return Placement(
+        _core.SparePlacement.domains(_size("redundancy", redundancy), _integers("domain", domain_of_group))
+    )
+
+
+def custom(stacks: Sequence[Sequence[int]] | NDArray[np.integer[Any]]) -> Placement:
+    """The user's own stacks.
+
+    Args:
+        stacks: (N, r): the types of each group in its order, each type r times in all.
+
+    Raises:
+        SpareError: ragged rows, a type out of range, twice in a group, or with another number of hosts.
+    """
+    widths = {len(row) for row in stacks}
+    if len(widths) != 1:
+        raise SpareError(
+            f"placement: found stacks of {sorted(widths) or 'no'} types, expected one length for all groups"
+        )
+    flat = _integers("type", np.asarray(stacks).reshape(-1))
+    return Placement(_core.SparePlacement.custom(len(stacks), widths.pop(), flat))
+
+
+def golomb_ruler(marks: int) -> list[int]:
+    """Ascending marks from 0: the shortest ruler for 1 to 28 marks, beyond it a constructed one.
+
+    Raises:
+        SpareError: marks is not within 1 to 512.
+    """
+    return _core.golomb_ruler(_size("marks", marks))
+
+
+def groups_needed(redundancy: int) -> int:
+    """From this many groups on every number of groups holds ``golomb`` of this redundancy: 2 x ruler
+    length + 1. (The paper asserts more than 2 x length - 1; at exactly 2 x length the two ends of the ruler
+    meet twice.)"""
+    return _core.groups_needed(_size("redundancy", redundancy))
+
+
+def largest_redundancy(groups: int) -> int:
+    """The largest redundancy that ``golomb`` places on so many groups."""
+    if _size("groups", groups) < 1:
+        raise SpareError(f"groups: found {groups}, expected 1 or more")
+    return _core.largest_redundancy(groups)
+
+
+def fewest_hosts_in_domain(redundancy: int, domain_of_group: Groups) -> int:
+    """ceil(s r / N), s the groups of the largest domain: a domain hosts s r types and there are N."""
+    found = _integers("domain", domain_of_group)
+    if not 1 <= redundancy <= len(found):
+        raise SpareError(
+            f"placement: found redundancy {redundancy} on {len(found)} groups, expected 1 to {len(found)}"
+        )
+    return _core.fewest_hosts_in_domain(redundancy, found)
