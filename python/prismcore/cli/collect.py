@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 PHASES = {
     "start": "importing the program's modules",
-    "classes": "finding rank classes",
-    "ranks": "running ranks",
-    "confirm": "checking classes on other ranks",
+    "classes": "ranks run to find classes",
+    "ranks": "ranks run",
+    "confirm": "ranks run to check classes",
     "merge": "putting ranks together",
     "done": "done",
 }

@@ -47,7 +47,9 @@ def _show(checks: list[Any], abilities: dict[str, bool]) -> None:
         table.add_column(style=style, no_wrap=style != "", overflow="fold")
     for check in checks:
         told = check.found if not check.advice else f"{check.found}\n-> {check.advice}"
-        table.add_row(Text(check.status, style=STATUS_STYLE[check.status]), check.name, Text(told))
+        optional = check.status == "missing" and check.needed_for == ("gpu",)  # nothing to worry about
+        style = STATUS_STYLE["limited" if optional else check.status]
+        table.add_row(Text(check.status, style=style), check.name, Text(told))
     counts = Counter(c.status for c in checks)
     words = {True: "yes", False: "no"}
     output.show(

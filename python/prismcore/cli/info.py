@@ -102,8 +102,7 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
             for r in ranks
         ]
         output.show("", rows_table("ranks; the last four columns are peaks", columns, rows))
-    for warning in (*graph_warnings(graph), *accuracy_warnings(graph)):
-        output.show("", f"warning: {warning}")
+    output.show_warnings(graph_warnings(graph) + accuracy_warnings(graph))
 
 
 def _classes(count: int) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -51,6 +51,16 @@ def show(*parts: RenderableType) -> None:
             console.print(part)
     for line in buffer.getvalue().splitlines():
         sys.stdout.write(_PADDING.sub(r"\1", line) + "\n")
+
+
+def show_warnings(warnings: Iterable[str]) -> None:
+    """A paragraph each: wrapped between words on a terminal, one line elsewhere."""
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    for warning in warnings:
+        line: RenderableType = f"warning: {warning}"
+        show("", Text.assemble(("warning: ", "yellow"), warning) if terminal else line)
 
 
 def show_json(result: dict[str, Any]) -> None:

@@ -122,8 +122,7 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
     output.show("", class_table(graph, result, SHOWN_CLASSES))
     if args.ranks is not None:
         output.show("", rank_table("ranks", result, args.ranks))
-    for warning in result.warnings:
-        output.show("", f"warning: {warning}")
+    output.show_warnings(result.warnings)
     graph_file = shlex.quote(str(args.graph))
     trace = shlex.quote(str(args.graph.with_suffix(".pftrace")))
     output.show("", f"next: prism export perfetto {graph_file} -o {trace}")

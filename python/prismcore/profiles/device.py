@@ -142,9 +142,10 @@ class DeviceProfile:
         Raises:
             ProfileError: a figure was set to what it cannot be.
         """
-        given = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
-        del given["rows"]
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+        given |= {key: dataclasses.asdict(given[key]) for key in ("peak", "efficiency", "host")}
         given["compute_capability"] = list(self.compute_capability)
+        given = {key: value for key, value in given.items() if value is not None}
         read_mapping(DeviceProfile, given, f"device profile {self.name}")
         core = _core.DeviceProfile()
         for key in SAME_IN_CORE:
