@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prismcore import _core
 from prismcore.errors import GraphError
+from prismcore.graph.values import u32_array, whole
 from prismcore.profiles.cluster import ClusterProfile, load_cluster
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def _core_profile(cluster: Cluster) -> CoreProfile:
     return profile.to_core()
 
 
+def _members(members: Sequence[int]) -> list[int]:
+    array = u32_array(members, "members")
+    if array.ndim != 1:
+        raise GraphError(f"members: {array.ndim} dimensions found, expected 1")
+    ranks: list[int] = array.tolist()
+    if len(set(ranks)) != len(ranks):
+        twice = next(rank for i, rank in enumerate(ranks) if rank in ranks[:i])
+        raise GraphError(f"members: rank {twice} is named twice, expected distinct ranks")
+    return ranks
+
+
 def _cost(found: tuple[str, str, int, int]) -> CommCost:
     algorithm, protocol, channels, duration_ns = found
     return CommCost(algorithm=algorithm, protocol=protocol, channels=channels, duration_ns=duration_ns)
@@ -92,12 +104,14 @@ def collective_cost(
         reduction: ``sum``, ``prod``, ``max``, ``min``, ``avg`` or ``premul_sum``.
 
     Raises:
-        GraphError: negative size, no members, an unknown kind, type or reduction.
+        GraphError: a size that is no whole number from 0 to 2^63 - 1, members that are no distinct ranks,
+            an unknown kind, type or reduction.
         ProfileError: the cluster profile cannot be read.
     """
     core = _core_profile(cluster)
-    shape = _core.shape_of(list(members), core)
-    return _cost(_core.collective_cost(kind, nbytes, dtype, reduction, shape, core))
+    shape = _core.shape_of(_members(members), core)
+    size = whole(nbytes, "nbytes")
+    return _cost(_core.collective_cost(kind, size, dtype, reduction, shape, core))
 
 
 def candidates(
@@ -111,8 +125,9 @@ def candidates(
 ) -> list[CommCost]:
     """Every algorithm and protocol that could do it, fastest first; arguments as above."""
     core = _core_profile(cluster)
-    shape = _core.shape_of(list(members), core)
-    found = _core.collective_candidates(kind, nbytes, dtype, reduction, shape, core)
+    shape = _core.shape_of(_members(members), core)
+    size = whole(nbytes, "nbytes")
+    found = _core.collective_candidates(kind, size, dtype, reduction, shape, core)
     return sorted(map(_cost, found), key=lambda cost: cost.duration_ns)
 
 
@@ -120,21 +135,21 @@ def p2p_cost(nbytes: int, *, same_node: bool, cluster: Cluster = "h100-8x") -> C
     """Cost of one message of ``nbytes`` bytes between two ranks.
 
     Raises:
-        GraphError: negative size.
+        GraphError: a size that is no whole number from 0 to 2^63 - 1.
         ProfileError: the cluster profile cannot be read.
     """
-    return _cost(_core.p2p_cost(nbytes, same_node, _core_profile(cluster)))
+    return _cost(_core.p2p_cost(whole(nbytes, "nbytes"), same_node, _core_profile(cluster)))
 
 
 def communicator_bytes(members: Sequence[int], *, cluster: Cluster = "h100-8x") -> int:
     """Device memory in bytes that the communicator takes on each member; model in ``memory.cc``.
 
     Raises:
-        GraphError: no members.
+        GraphError: members that are no distinct ranks, or none.
         ProfileError: the cluster profile cannot be read.
     """
     core = _core_profile(cluster)
-    return _core.communicator_bytes(_core.shape_of(list(members), core), core)
+    return _core.communicator_bytes(_core.shape_of(_members(members), core), core)
 
 
 def ring_order(members: Sequence[int], channel: int = 0, *, cluster: Cluster = "h100-8x") -> list[int]:
@@ -143,11 +158,12 @@ def ring_order(members: Sequence[int], channel: int = 0, *, cluster: Cluster = "
     The order inside a node is the topology search's, which is not run: see ``csrc/comm/layout.h``.
 
     Raises:
-        GraphError: no members.
+        GraphError: members that are no distinct ranks, or none.
         ProfileError: the cluster profile cannot be read.
     """
-    ranks = list(members)
-    return [ranks[at] for at in _core.ring_order(ranks, channel, _core_profile(cluster))]
+    ranks = _members(members)
+    at_channel = whole(channel, "channel", high=2**32 - 1)
+    return [ranks[at] for at in _core.ring_order(ranks, at_channel, _core_profile(cluster))]
 
 
 def tree_parents(
@@ -158,13 +174,13 @@ def tree_parents(
     The first half of the communicator's channels uses one tree, the second the other.
 
     Raises:
-        GraphError: no members.
+        GraphError: members that are no distinct ranks, or none.
         ProfileError: the cluster profile cannot be read.
     """
-    ranks = list(members)
+    ranks = _members(members)
     core = _core_profile(cluster)
     channels = _core.communicator_channels("tree", _core.shape_of(ranks, core), core)
-    parents = _core.tree_parents(ranks, channel % channels, channels, core)
+    parents = _core.tree_parents(ranks, whole(channel, "channel") % channels, channels, core)
     return {rank: None if up < 0 else ranks[up] for rank, up in zip(ranks, parents, strict=True)}
 
 
@@ -191,11 +207,11 @@ def traffic(
         GraphError: another pair of kind and algorithm, negative bytes, a root that is no member.
         ProfileError: the cluster profile cannot be read.
     """
-    ranks = list(members)
+    ranks = _members(members)
     core = _core_profile(cluster)
     place = 0 if root is None else _place(root, ranks)
     channels = _core.communicator_channels("ring", _core.shape_of(ranks, core), core)
-    found = _core.traffic(kind, algorithm, nbytes, place, channels, ranks, core)
+    found = _core.traffic(kind, algorithm, whole(nbytes, "nbytes"), place, channels, ranks, core)
     return [Edge(ranks[source], ranks[target], size) for source, target, size in found]
 
 

@@ -122,9 +122,10 @@ def kernel_families() -> list[str]:
 def kernel_cost(name: str | bytes, shape: KernelShape, profile: _core.DeviceProfile) -> KernelCost:
     """Cost of one launch of the kernel ``name`` (mangled, or as c++filt and Kineto spell it).
 
-    ``profile`` comes from :meth:`prismcore.profiles.device.DeviceProfile.to_core`.
+    ``profile`` comes from :meth:`prismcore.profiles.device.DeviceProfile.to_core`. A launch that
+    cannot be (negative dimensions) is ``unknown``; ProfileError if the core cannot hold it.
     """
-    cost = _core.kernel_cost(name, shape.to_core(), profile)
+    cost = _core.kernel_cost(_bytes(name), shape.to_core(), profile)
     return KernelCost(
         duration_ns=cost.duration_ns, provenance=cost.provenance, family=cost.family, assumed=cost.assumed
     )
@@ -132,7 +133,7 @@ def kernel_cost(name: str | bytes, shape: KernelShape, profile: _core.DeviceProf
 
 def kernel_work(name: str | bytes, shape: KernelShape) -> KernelWork:
     """How much the kernel ``name`` does in this launch; ``known`` is False where no rule knows it."""
-    work = _core.kernel_work(name, shape.to_core())
+    work = _core.kernel_work(_bytes(name), shape.to_core())
     return KernelWork(
         family=work.family,
         known=work.known,
@@ -142,3 +143,8 @@ def kernel_work(name: str | bytes, shape: KernelShape) -> KernelWork:
         integers=work.integers,
         elements=work.elements,
     )
+
+
+def _bytes(name: str | bytes) -> bytes:
+    # Text that UTF-8 cannot hold names no kernel, and the core says so.
+    return name if isinstance(name, bytes) else name.encode(errors="surrogatepass")

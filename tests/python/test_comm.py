@@ -168,13 +168,22 @@ def test_structure_of_two_small_nodes():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: comm.collective_cost("all_reduce", -1, range(8)), "found -1 bytes, expected 0 or more"),
+        (
+            lambda: comm.collective_cost("all_reduce", -1, range(8)),
+            "nbytes -1 found, expected a whole",
+        ),
         (lambda: comm.collective_cost("all_reduce", 1, []), "without members"),
         (lambda: comm.collective_cost("allreduce", 1, range(8)), "'allreduce'"),
         (lambda: comm.collective_cost("send", 1, range(8)), "expected a collective"),
         (lambda: comm.collective_cost("all_reduce", 1, range(8), dtype="int4"), "'int4'"),
         (lambda: comm.collective_cost("all_reduce", 1, range(8), reduction="xor"), "'xor'"),
-        (lambda: comm.p2p_cost(-5, same_node=True), "found -5 bytes"),
+        (lambda: comm.collective_cost("all_reduce", 2**63, range(8)), "nbytes 9223372036854775808 found"),
+        (lambda: comm.collective_cost("all_reduce", 1, [0, 3, 3]), "rank 3 is named twice"),
+        (lambda: comm.collective_cost("all_reduce", 1, [-1, 0]), "members: -1 found"),
+        (lambda: comm.ring_order([0, 1], -1), "channel -1 found"),
+        (lambda: comm.tree_parents([0, 2**32]), "members: 4294967296 found"),
+        (lambda: comm.traffic("all_reduce", 1.5, [0, 1]), "nbytes 1.5 found"),
+        (lambda: comm.p2p_cost(-5, same_node=True), "nbytes -5 found"),
         (lambda: comm.communicator_bytes([]), "without members"),
     ],
 )

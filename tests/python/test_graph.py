@@ -12,7 +12,7 @@ import prismcore
 from prismcore import Graph, GraphBuilder, _core
 from prismcore.errors import GraphError, GraphFormatError
 from prismcore.graph import BINDING_DTYPE, OP_DTYPE, DataType, Gemm, Kernel, MemoryPeaks, OpKind, Provenance
-from prismcore.graph import graph as graph_module
+from prismcore.graph.metadata import dump_metadata
 
 
 def full(op: NamedOp) -> NamedOp:
@@ -145,7 +145,20 @@ def test_metadata_must_be_a_json_object():
         graph = Graph(_core.GraphBuilder(1).finish(text))
         with pytest.raises(GraphFormatError, match="metadata"):
             _ = graph.metadata
-    assert graph_module.dump_metadata({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+    assert dump_metadata({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+
+
+def test_metadata_that_json_cannot_hold_is_an_error():
+    cyclic: dict[str, object] = {}
+    cyclic["self"] = cyclic
+    for value in ({1, 2}, b"bytes", object(), float("nan"), float("inf"), cyclic):
+        with pytest.raises(GraphError, match="metadata: expected a dictionary that JSON can hold"):
+            GraphBuilder(1).finish({"key": value})
+    for metadata in ([1], "text", {(1, 2): 3}):
+        with pytest.raises(GraphError, match="metadata"):
+            GraphBuilder(1).finish(metadata)
+    odd = {"argv": [os.fsdecode(b"\xff.py")]}  # a file name need not be UTF-8
+    assert Graph.from_bytes(GraphBuilder(1).finish(odd).to_bytes()).metadata == odd
 
 
 def test_names_are_any_text():

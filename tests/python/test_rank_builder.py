@@ -163,7 +163,13 @@ def test_set_rank_takes_arrays_of_other_layouts():
 
 
 def test_numbers_that_do_not_fit_are_errors_and_never_cut():
-    for field, value in (("duration_ns", 2**63), ("duration_ns", 1.5), ("stream", -1), ("host_ns", 2**32)):
+    for field, value in (
+        ("duration_ns", 2**63),
+        ("duration_ns", 1.5),
+        ("stream", -1),
+        ("host_ns", 2**32),
+        ("host_ns", 1.5),
+    ):
         builder = GraphBuilder(1)
         builder.rank(0).kernel("k", **{"duration_ns": 1, field: value})
         with pytest.raises(GraphError, match=f"rank 0: op 0: kernel: {field} {value}"):
@@ -192,11 +198,51 @@ def test_arrays_that_do_not_fit_are_errors_and_never_cut():
     for bindings in ([(-1, 0)], [(0.5, 0)], np.array([[-(2**32), 0]]), np.array([0, 0, 0], np.uint32)):
         with pytest.raises(GraphError, match="bindings"):
             GraphBuilder(2).set_rank(0, ops, bindings)
-    with pytest.raises(GraphError, match="sizes from 0"):
-        GraphBuilder(2).set_rank(0, ops, peaks=MemoryPeaks(requested_bytes=-1))
+    for size in (-1, 2**63, 1.5, None):
+        with pytest.raises(GraphError, match=f"requested_bytes {size} found"):
+            GraphBuilder(2).set_rank(0, ops, peaks=MemoryPeaks(requested_bytes=size))
     for world in (0, -1, 2**32, 2**63, 1.5):
         with pytest.raises(GraphError, match=r"world size"):
             GraphBuilder(world)
     for rank in (-1, 2, 2**40):
         with pytest.raises(GraphError, match=f"rank {rank}"):
             GraphBuilder(2).rank(rank)
+
+
+def test_text_that_utf8_cannot_hold_is_an_error():
+    for wrong in ("\ud800", b"bytes", None):
+        builder = GraphBuilder(1)
+        own = builder.communicator("own", [0])
+        rank = builder.rank(0)
+        for call in (
+            lambda wrong=wrong, rank=rank: rank.kernel(wrong, duration_ns=1),
+            lambda wrong=wrong, rank=rank: rank.mark_phase(wrong),
+            lambda wrong=wrong, builder=builder: builder.communicator(wrong, [0]),
+            lambda wrong=wrong, rank=rank, own=own: rank.all_reduce(own, bytes=8, call_site=wrong),
+        ):
+            with pytest.raises(GraphError, match="expected text that UTF-8 can hold"):
+                call()
+
+
+def test_more_than_is_held_cannot_be_given_back():
+    rank = GraphBuilder(1).rank(0)
+    rank.allocate(10)
+    rank.reserve(20)
+    rank.free(4)
+    with pytest.raises(GraphError, match="rank 0: free of 7 bytes found, 6 are allocated"):
+        rank.free(7)
+    with pytest.raises(GraphError, match="rank 0: release of 21 bytes found, 20 are reserved"):
+        rank.release(21)
+    rank.free(6)
+    rank.release(20)
+    for call in (rank.allocate, rank.free, rank.reserve, rank.release):
+        for size in (-1, 1.5, 2**53 + 1, None):
+            with pytest.raises(GraphError, match=f"bytes {size} found, expected a whole number"):
+                call(size)
+
+
+def test_an_argument_that_nobody_knows_is_an_error():
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    with pytest.raises(TypeError, match=r"all_reduce\(\) got an unexpected keyword argument 'duration'"):
+        builder.rank(0).all_reduce(world, bytes=8, duration=5)

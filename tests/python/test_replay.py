@@ -377,9 +377,26 @@ def test_slow_ranks_delay_those_that_wait_for_them() -> None:
     assert replay(graph, slow_ranks=twice).iteration_time_ns[0] == 930
     with pytest.raises(GraphError, match="rank 3"):
         replay(graph, slow_ranks=[SlowRank(rank=3, factor=2.0)])
-    for factor in (-1.0, float("nan"), float("inf")):
+    assert replay(graph, slow_ranks=[SlowRank(rank=1, factor=0)]).iteration_time_ns[0] == 330
+    for factor in (-1.0, float("nan"), float("inf"), "fast", None, 10**400):
         with pytest.raises(GraphError, match="factor"):
             replay(graph, slow_ranks=[SlowRank(rank=1, factor=factor)])
+    for begin, end in ((-1, None), (5, 3), (0, -1), (0, 2**63), (2**64, None), (1.5, None)):
+        with pytest.raises(GraphError, match="slow rank 1"):
+            replay(graph, slow_ranks=[SlowRank(rank=1, factor=2.0, from_ns=begin, to_ns=end)])
+
+
+def test_numbers_the_engine_cannot_hold_are_errors() -> None:
+    graph = two_nodes()
+    for wrong in (-1, 1.5, "8", 2**64):
+        for options in ({"eager_bytes": wrong}, {"timeline_ranks": [wrong]}):
+            with pytest.raises(GraphError, match="found, expected a whole number from 0"):
+                replay(graph, **options)
+        with pytest.raises(GraphError, match="found, expected a whole number from 0"):
+            memory_curve(graph, wrong)
+    for threads in (0, -1, 1.5, None):
+        with pytest.raises(GraphError, match="threads"):
+            replay(graph, threads=threads)
 
 
 def test_sizes_past_32_bits_count() -> None:

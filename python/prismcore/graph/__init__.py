@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from prismcore.graph.builder import GraphBuilder
-from prismcore.graph.graph import Communicator, Gemm, Graph, Kernel, MemoryPeaks, Rank, RankOrigin, Statistics
+from prismcore.graph.graph import Graph, Statistics
+from prismcore.graph.kernel import Gemm, Kernel
 from prismcore.graph.op import (
     BINDING_DTYPE,
     OP_DTYPE,
@@ -16,6 +17,7 @@ from prismcore.graph.op import (
     Provenance,
     Reduction,
 )
+from prismcore.graph.rank import Communicator, MemoryPeaks, Rank, RankOrigin
 from prismcore.graph.rank_builder import Event, RankBuilder
 
 __all__ = [

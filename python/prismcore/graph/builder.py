@@ -10,10 +10,14 @@ import numpy.typing as npt
 
 from prismcore import _core
 from prismcore.errors import GraphError
-from prismcore.graph.graph import Graph, Kernel, MemoryPeaks, RankOrigin, dump_metadata
-from prismcore.graph.numbers import u32, u32_array
+from prismcore.graph import values
+from prismcore.graph.graph import Graph
+from prismcore.graph.kernel import Kernel
+from prismcore.graph.metadata import dump_metadata
 from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, OpArray
+from prismcore.graph.rank import MemoryPeaks, RankOrigin
 from prismcore.graph.rank_builder import RankBuilder
+from prismcore.graph.values import u32, u32_array
 
 __all__ = ["Bindings", "GraphBuilder"]
 
@@ -50,31 +54,15 @@ class GraphBuilder:
 
     def string(self, text: str) -> int:
         """Id of a string (label of a mark, call site)."""
-        return self.core.string(text)
+        return self.core.string(values.text(text, "string"))
 
     def kernel(self, kernel: Kernel) -> int:
-        """Id of a kernel."""
-        gemm = kernel.gemm
-        dimensions = (gemm.m, gemm.n, gemm.k, gemm.batch) if gemm else (0, 0, 0, 0)
-        shape = (
-            kernel.grid,
-            kernel.block,
-            kernel.shared_bytes,
-            int(kernel.dtype),
-            kernel.transposes,
-            dimensions,
-        )
-        if min(dimensions) < 0:
-            raise GraphError(f"kernel {kernel.name!r}: {gemm} found, expected dimensions of 0 or more")
-        try:
-            return self.core.kernel(kernel.name, shape)
-        except (TypeError, UnicodeEncodeError):
-            raise GraphError(
-                f"{kernel} found, expected a name in UTF-8, and 3 whole numbers of 32 bits in grid and block"
-            ) from None
+        """Id of a kernel; equal kernels have one."""
+        return self.core.kernel(kernel.name, kernel.core_shape())
 
     def communicator(self, name: str, members: Sequence[int] | npt.NDArray[np.integer[Any]]) -> int:
         """Id of the communicator of this name and member list; asking again returns the same."""
+        values.text(name, "communicator name")
         array = u32_array(members, f"members of communicator {name!r}")
         if array.ndim != 1:
             raise GraphError(f"members of communicator {name!r}: {array.ndim} dimensions found, expected 1")
@@ -91,6 +79,7 @@ class GraphBuilder:
     def position(self, communicator: int, rank: int) -> int:
         """Position of a rank in a communicator."""
         members = self.members(communicator)
+        rank = u32(rank, "rank")
         if rank < len(members) and members[rank] == rank:
             return rank
         if communicator not in self._positions:
@@ -138,7 +127,7 @@ class GraphBuilder:
 
     def merge(self, graph: Graph, origin: RankOrigin = RankOrigin.RAN) -> None:
         """Takes over every rank of another graph of the same world."""
-        self.core.merge(graph.core, int(origin))
+        self.core.merge(graph.core, values.whole(origin, "origin", high=max(RankOrigin)))
 
     def infer(self, rank: int, like: int, bindings: Bindings, *, peaks: MemoryPeaks | None = None) -> None:
         """Gives ``rank`` the program of ``like`` on its own communicators."""
@@ -173,8 +162,8 @@ class GraphBuilder:
         return graph
 
 
-def _ids(values: Sequence[int] | npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return u32_array(values, "ids")
+def _ids(ids: Sequence[int] | npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return u32_array(ids, "ids")
 
 
 def _flat(bindings: Bindings) -> npt.NDArray[np.uint32]:
@@ -193,7 +182,9 @@ def _flat(bindings: Bindings) -> npt.NDArray[np.uint32]:
 def _four(peaks: MemoryPeaks | None) -> tuple[int, int, int, int]:
     if peaks is None:
         return 0, 0, 0, 0
-    four = peaks.requested_bytes, peaks.allocated_bytes, peaks.reserved_bytes, peaks.device_bytes
-    if not all(0 <= size < 2**63 for size in four):
-        raise GraphError(f"{peaks} found, expected sizes from 0 to 2^63 - 1")
-    return four
+    return (
+        values.whole(peaks.requested_bytes, "requested_bytes"),
+        values.whole(peaks.allocated_bytes, "allocated_bytes"),
+        values.whole(peaks.reserved_bytes, "reserved_bytes"),
+        values.whole(peaks.device_bytes, "device_bytes"),
+    )

@@ -2,90 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from prismcore import _core
-from prismcore.errors import GraphError, GraphFormatError
-from prismcore.graph.numbers import u32, u32_array
-from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, DataType, OpArray, OpKind, Provenance
+from prismcore.errors import GraphError
+from prismcore.graph.kernel import Kernel
+from prismcore.graph.metadata import load_metadata
+from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, OpArray, OpKind, Provenance
+from prismcore.graph.rank import Communicator, MemoryPeaks, Rank, RankOrigin
+from prismcore.graph.values import u32, u32_array
 
-__all__ = ["Communicator", "Gemm", "Graph", "Kernel", "MemoryPeaks", "Rank", "RankOrigin", "Statistics"]
-
-
-class RankOrigin(IntEnum):
-    """Whether a rank ran, ran to confirm its class, or took the program of its class."""
-
-    RAN = 0
-    CHECKED = 1
-    INFERRED = 2
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class MemoryPeaks:
-    """Largest sizes over the recording, in bytes; ``device`` is reserved + context + communicators."""
-
-    requested_bytes: int = 0
-    allocated_bytes: int = 0
-    reserved_bytes: int = 0
-    device_bytes: int = 0
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Gemm:
-    """Dimensions of a matrix product: ``batch`` times [m, k] x [k, n]."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Kernel:
-    """What a kernel is, apart from when it runs; ``dtype`` is the operand type of a GEMM."""
-
-    name: str
-    grid: tuple[int, int, int] = (1, 1, 1)
-    block: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
-    dtype: DataType = DataType.NONE
-    transposes: int = 0
-    gemm: Gemm | None = None
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Communicator:
-    """An ordered set of ranks; ``members`` is an array of shape [size]."""
-
-    id: int
-    name: str
-    members: npt.NDArray[np.uint32] = field(compare=False)
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Rank:
-    """One rank of a graph: ranks with one ``program`` are one class.
-
-    ``bindings`` is an array of ``BINDING_DTYPE``, shape [communicator slots].
-    """
-
-    rank: int
-    program: int
-    origin: RankOrigin
-    peaks: MemoryPeaks
-    bindings: npt.NDArray[Any] = field(compare=False)
+__all__ = ["Graph", "Statistics"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -147,13 +80,7 @@ class Graph:
     @property
     def metadata(self) -> dict[str, Any]:
         """What was noted of the job: device, cluster, command, version, ..."""
-        try:
-            value = json.loads(self.core.metadata)
-        except ValueError as error:
-            raise GraphFormatError(f"metadata: expected JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise GraphFormatError(f"metadata: {type(value).__name__} found, expected a JSON object")
-        return value
+        return load_metadata(self.core.metadata)
 
     @property
     def ranks(self) -> npt.NDArray[np.uint32]:
@@ -161,7 +88,7 @@ class Graph:
         return self.core.ranks()
 
     def has_rank(self, rank: int) -> bool:
-        return 0 <= rank < 2**32 and self.core.has_rank(rank)
+        return isinstance(rank, (int, np.integer)) and 0 <= rank < 2**32 and self.core.has_rank(int(rank))
 
     def rank(self, rank: int) -> Rank:
         """Program, origin, memory peaks and communicators of a rank. Raises GraphError if absent."""
@@ -226,13 +153,11 @@ class Graph:
     def program_call_sites(self, program: int) -> list[str]:
         """The call site of each block's closing op, ``""`` where not known."""
         names: dict[int, str] = {}
-        ids = self.core.program_call_sites(program).tolist()
-        return [names.setdefault(i, "") if i == 0 else self._string(names, i) for i in ids]
-
-    def _string(self, known: dict[int, str], i: int) -> str:
-        if i not in known:
-            known[i] = self.core.string(i)
-        return known[i]
+        ids = self.core.program_call_sites(u32(program, "program")).tolist()
+        for i in ids:
+            if i not in names:
+                names[i] = self.core.string(i)
+        return [names[i] for i in ids]
 
     def block(self, block: int) -> OpArray:
         """The ops of a block: an array of ``OP_DTYPE``."""
@@ -256,18 +181,8 @@ class Graph:
 
     def kernel(self, id: int) -> Kernel:
         """Raises GraphError if there is none of that id."""
-        grid, block, shared_bytes, dtype, transposes, (m, n, k, batch) = self.core.kernel_shape(
-            u32(id, "kernel")
-        )
-        return Kernel(
-            name=self.core.kernel_name(id),
-            grid=_triple(grid),
-            block=_triple(block),
-            shared_bytes=shared_bytes,
-            dtype=DataType(dtype),
-            transposes=transposes,
-            gemm=Gemm(m=m, n=n, k=k, batch=batch) if m else None,
-        )
+        u32(id, "kernel")
+        return Kernel.from_core(self.core.kernel_name(id), self.core.kernel_shape(id))
 
     def digest(self) -> str:
         """Names the content: ranks in order, their expanded programs, communicators by member list,
@@ -284,7 +199,9 @@ class Graph:
 
     def program_statistics(self, program: int) -> Statistics:
         """What one run of a program amounts to. Raises GraphError if there is none of that id."""
-        ops, iterations, bytes_sent, by_kind, device_ns = self.core.program_statistics(program)
+        ops, iterations, bytes_sent, by_kind, device_ns = self.core.program_statistics(
+            u32(program, "program")
+        )
         return Statistics(
             ops=ops,
             iterations=iterations,
@@ -295,7 +212,7 @@ class Graph:
 
     def statistics(self, rank: int) -> Statistics:
         """What a rank's program amounts to. Raises GraphError if the rank is absent."""
-        program, _, _ = self.core.rank(rank)
+        program, _, _ = self.core.rank(u32(rank, "rank"))
         return self.program_statistics(program)
 
     def string(self, id: int) -> str:
@@ -314,13 +231,3 @@ def _encoded(path: str | os.PathLike[str]) -> bytes:
     if b"\0" in name:  # the system would end the name there, and write another file
         raise GraphError(f"path {os.fspath(path)!r} holds a null byte, expected a name of a file")
     return name
-
-
-def _triple(values: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = values
-    return x, y, z
-
-
-def dump_metadata(metadata: Mapping[str, Any] | None) -> str:
-    """Metadata as the file holds it: the same dictionary gives the same bytes."""
-    return json.dumps(dict(metadata or {}), sort_keys=True, separators=(",", ":"))

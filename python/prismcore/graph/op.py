@@ -42,6 +42,9 @@ OP_DTYPE = np.dtype(
 #: A communicator slot of a rank: which communicator, and the rank's position in it.
 BINDING_DTYPE = np.dtype([("communicator", "<u4"), ("position", "<u4")])
 
+#: The largest duration and size of an op: above it a JSON reader would round.
+MOST_BYTES = 2**53
+
 #: A one-dimensional array of ``OP_DTYPE``.
 OpArray = npt.NDArray[Any]
 

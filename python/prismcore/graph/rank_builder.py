@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-import numpy as np
-
 from prismcore.errors import GraphError
-from prismcore.graph.graph import Gemm, Kernel, MemoryPeaks
+from prismcore.graph.kernel import Gemm, Kernel
 from prismcore.graph.op import (
-    OP_DTYPE,
+    MOST_BYTES,
     CopyDirection,
     DataType,
     MarkKind,
@@ -22,6 +20,9 @@ from prismcore.graph.op import (
     Provenance,
     Reduction,
 )
+from prismcore.graph.op_list import OpList
+from prismcore.graph.rank import MemoryPeaks
+from prismcore.graph.values import u32, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from prismcore.graph.builder import GraphBuilder
 
 __all__ = ["Event", "How", "RankBuilder"]
-
-# One op as a plain tuple, in the order of OP_DTYPE.
-_Fields = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
-_FLAGS = 1
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -69,11 +66,12 @@ class RankBuilder:
         self._builder = builder
         self.rank = rank
         self.peaks = MemoryPeaks()
-        self._ops: list[_Fields] = []
+        self._ops = OpList(rank)
         self._call_sites: list[int] = []
         self._slots: dict[int, int] = {}
         self._records: dict[int, int] = {}
-        self._group_from: int | None = None
+        self._allocated = 0
+        self._reserved = 0
         self._group_site = 0
 
     # Device and host work.
@@ -93,7 +91,7 @@ class RankBuilder:
     ) -> None:
         """A kernel of a name, launch shape and, for a matrix product, dimensions."""
         id = self._builder.kernel(Kernel(name=name, grid=grid, block=block, gemm=gemm, dtype=dtype))
-        self._add(
+        self._ops.add(
             OpKind.KERNEL,
             flags=_flags(provenance, False),
             ref=id,
@@ -114,7 +112,7 @@ class RankBuilder:
         provenance: Provenance = Provenance.MODEL,
     ) -> None:
         """A memory copy; with ``blocking`` the host waits for it."""
-        self._add(
+        self._ops.add(
             OpKind.COPY,
             flags=_flags(provenance, blocking),
             detail=direction,
@@ -134,7 +132,7 @@ class RankBuilder:
         provenance: Provenance = Provenance.MODEL,
     ) -> None:
         """A memory set."""
-        self._add(
+        self._ops.add(
             OpKind.SET,
             flags=_flags(provenance, False),
             stream=stream,
@@ -145,17 +143,17 @@ class RankBuilder:
 
     def host_gap(self, duration_ns: int) -> None:
         """The host is busy elsewhere."""
-        self._add(OpKind.HOST_GAP, duration_ns=duration_ns)
+        self._ops.add(OpKind.HOST_GAP, duration_ns=duration_ns)
 
     def host_callback(self, duration_ns: int, *, stream: int = 0, host_ns: int = 0) -> None:
         """A host function in stream order: later work on the stream waits for it."""
-        self._add(OpKind.HOST_CALLBACK, stream=stream, host_ns=host_ns, duration_ns=duration_ns)
+        self._ops.add(OpKind.HOST_CALLBACK, stream=stream, host_ns=host_ns, duration_ns=duration_ns)
 
     # Order between streams and host.
 
     def record(self, *, stream: int = 0, host_ns: int = 0) -> Event:
         """Records an event on a stream."""
-        self._add(OpKind.EVENT_RECORD, stream=stream, host_ns=host_ns)
+        self._ops.add(OpKind.EVENT_RECORD, stream=stream, host_ns=host_ns)
         self._records[stream] = self._records.get(stream, 0) + 1
         return Event(rank=self.rank, stream=stream, number=self._records[stream])
 
@@ -170,27 +168,31 @@ class RankBuilder:
         if event is not None:
             self._event_op(OpKind.EVENT_SYNC, event, host_ns=host_ns)
         elif stream is not None:
-            self._add(OpKind.STREAM_SYNC, stream=stream, host_ns=host_ns)
+            self._ops.add(OpKind.STREAM_SYNC, stream=stream, host_ns=host_ns)
         else:
-            self._add(OpKind.DEVICE_SYNC, host_ns=host_ns)
+            self._ops.add(OpKind.DEVICE_SYNC, host_ns=host_ns)
 
     # Memory and marks.
 
     def allocate(self, bytes: int, *, host_ns: int = 0) -> None:
         """The framework's allocator hands out a block."""
-        self._add(OpKind.ALLOCATE, host_ns=host_ns, bytes=bytes)
+        self._allocated += whole(bytes, "bytes", high=MOST_BYTES)
+        self._ops.add(OpKind.ALLOCATE, host_ns=host_ns, bytes=bytes)
 
     def free(self, bytes: int, *, host_ns: int = 0) -> None:
-        """The framework's allocator takes a block back."""
-        self._add(OpKind.FREE, host_ns=host_ns, bytes=bytes)
+        """The framework's allocator takes a block back. Raises GraphError for more than is allocated."""
+        self._allocated = self._less(self._allocated, bytes, "free", "allocated")
+        self._ops.add(OpKind.FREE, host_ns=host_ns, bytes=bytes)
 
     def reserve(self, bytes: int, *, host_ns: int = 0) -> None:
         """The framework's allocator grows by a device segment."""
-        self._add(OpKind.RESERVE, host_ns=host_ns, bytes=bytes)
+        self._reserved += whole(bytes, "bytes", high=MOST_BYTES)
+        self._ops.add(OpKind.RESERVE, host_ns=host_ns, bytes=bytes)
 
     def release(self, bytes: int, *, host_ns: int = 0) -> None:
-        """The framework's allocator gives a device segment back."""
-        self._add(OpKind.RELEASE, host_ns=host_ns, bytes=bytes)
+        """The framework's allocator gives a device segment back. Raises GraphError as :meth:`free`."""
+        self._reserved = self._less(self._reserved, bytes, "release", "reserved")
+        self._ops.add(OpKind.RELEASE, host_ns=host_ns, bytes=bytes)
 
     def mark_iteration(self, label: str = "") -> None:
         """An iteration ends here."""
@@ -263,88 +265,29 @@ class RankBuilder:
     @contextmanager
     def group(self) -> Iterator[None]:
         """The communication inside is one launch, as between ncclGroupStart and ncclGroupEnd."""
-        if self._group_from is not None:  # as in NCCL, the outermost group counts
+        if self._ops.is_group_open:  # as in NCCL, the outermost group counts
             yield
             return
-        self._group_from = len(self._ops)
+        self._ops.open_group()
         self._group_site = 0
         try:
             yield
         finally:
-            parts = range(self._group_from, len(self._ops))
-            self._group_from = None
-            if parts:
-                for i in parts[:-1]:
-                    fields = list(self._ops[i])
-                    fields[_FLAGS] |= OpFlag.GROUP_CONTINUES
-                    self._ops[i] = tuple(fields)  # type: ignore[assignment]
+            if self._ops.close_group():
                 self._call_sites.append(self._group_site)
 
     # The rest of the builder's side.
 
     def ops(self) -> OpArray:
         """The ops so far: an array of ``OP_DTYPE``."""
-        try:
-            array = np.array(self._ops, dtype=OP_DTYPE)
-        except (OverflowError, ValueError, TypeError) as error:
-            raise GraphError(self._misfit() or f"rank {self.rank}: {error}") from error
-        if any(isinstance(fields[-1], float) or isinstance(fields[-2], float) for fields in self._ops):
-            raise GraphError(self._misfit())  # numpy would cut them
-        return array
-
-    def _misfit(self) -> str:
-        """Names the first number that an op cannot hold."""
-        for at, fields in enumerate(self._ops):
-            for name, value in zip(OP_DTYPE.names or (), fields, strict=True):
-                limits = np.iinfo(OP_DTYPE[name])
-                if not isinstance(value, (int, np.integer)) or not limits.min <= value <= limits.max:
-                    return (
-                        f"rank {self.rank}: op {at}: {OpKind(fields[0]).name.lower()}: {name} {value!r} "
-                        f"found, expected a whole number from {limits.min} to {limits.max}"
-                    )
-        return ""
+        return self._ops.array()
 
     def commit(self) -> None:
         """Gives the rank's ops to the builder; :meth:`GraphBuilder.finish` calls it."""
-        if self._group_from is not None:
+        if self._ops.is_group_open:
             raise GraphError(f"rank {self.rank}: a group is still open")
         bindings = [(c, self._builder.position(c, self.rank)) for c in self._slots]
         self._builder.set_rank(self.rank, self.ops(), bindings, call_sites=self._call_sites, peaks=self.peaks)
-
-    def _add(
-        self,
-        kind: OpKind,
-        *,
-        flags: int = 0,
-        dtype: int = DataType.NONE,
-        detail: int = 0,
-        ref: int = 0,
-        stream: int = 0,
-        event_stream: int = 0,
-        peer: int = 0,
-        host_ns: int = 0,
-        tag: int = 0,
-        duration_ns: int = 0,
-        bytes: int = 0,
-    ) -> None:
-        if self._group_from is not None and not kind.is_communication:
-            raise GraphError(f"rank {self.rank}: {kind.name.lower()} in a group of communication")
-        self._ops.append(
-            (
-                kind,
-                flags,
-                dtype,
-                detail,
-                ref,
-                stream,
-                event_stream,
-                peer,
-                host_ns,
-                tag,
-                duration_ns,
-                bytes,
-            )
-        )
 
     def _communicate(
         self,
@@ -357,8 +300,10 @@ class RankBuilder:
         peer: int = 0,
         tag: int = 0,
     ) -> None:
+        if unknown := how.keys() - How.__annotations__.keys():
+            raise TypeError(f"{kind.name.lower()}() got an unexpected keyword argument {min(unknown)!r}")
         self._builder.position(communicator, self.rank)
-        self._add(
+        self._ops.add(
             kind,
             flags=_flags(how.get("provenance", Provenance.MODEL), how.get("blocking", False)),
             dtype=how.get("dtype", DataType.FLOAT32),
@@ -371,12 +316,16 @@ class RankBuilder:
             duration_ns=how.get("duration_ns", 0),
             bytes=bytes,
         )
-        call_site = how.get("call_site", "")
-        site = self._builder.string(call_site) if call_site else 0
-        if self._group_from is None:
-            self._call_sites.append(site)
-        else:
+        site = self._builder.string(how.get("call_site", ""))
+        if self._ops.is_group_open:
             self._group_site = site or self._group_site
+        else:
+            self._call_sites.append(site)
+
+    def _less(self, held: int, bytes: int, what: str, how: str) -> int:
+        if whole(bytes, "bytes", high=MOST_BYTES) > held:
+            raise GraphError(f"rank {self.rank}: {what} of {bytes} bytes found, {held} are {how}")
+        return held - bytes
 
     def _rooted(
         self, kind: OpKind, communicator: int, root: int, bytes: int, how: How, *, detail: int = 0
@@ -388,12 +337,12 @@ class RankBuilder:
         if event.rank != self.rank:
             raise GraphError(f"rank {self.rank}: event of rank {event.rank} found, expected an own event")
         recorded = self._records.get(event.stream, 0)
-        if not 1 <= event.number <= recorded:
+        if not 1 <= u32(event.number, f"rank {self.rank}: event number") <= recorded:
             raise GraphError(
                 f"rank {self.rank}: event {event.number} of stream {event.stream} found, expected one of the "
                 f"{recorded} recorded there"
             )
-        self._add(
+        self._ops.add(
             kind,
             stream=stream,
             event_stream=event.stream,
@@ -407,10 +356,9 @@ class RankBuilder:
         return (position(communicator, other) - position(communicator, self.rank)) % size
 
     def _mark(self, kind: MarkKind, label: str) -> None:
-        self._add(OpKind.MARK, detail=kind, ref=self._builder.string(label))
+        self._ops.add(OpKind.MARK, detail=kind, ref=self._builder.string(label))
 
 
 def _flags(provenance: Provenance, blocking: bool) -> int:
-    if not 0 <= provenance <= Provenance.MEASURED:
-        raise GraphError(f"provenance {provenance!r} found, expected one of Provenance")
-    return provenance | (OpFlag.BLOCKING if blocking else 0)
+    source = whole(provenance, "provenance", high=max(Provenance))
+    return source | (OpFlag.BLOCKING if blocking else 0)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from prismcore import _core
 from prismcore.errors import GraphError
 from prismcore.graph import Graph, Provenance
+from prismcore.graph.values import u32, whole
 from prismcore.profiles.cluster import ClusterProfile, parse_cluster
 from prismcore.profiles.device import DeviceProfile
 from prismcore.replay.result import ReplayResult, Timeline
@@ -69,25 +70,19 @@ def replay(
         GraphError: ranks or profiles that the graph does not allow.
         ProfileError: a figure of a profile cannot be.
     """
-    if threads < 1:
-        raise GraphError(f"{threads} threads found, expected at least 1")
+    whole(threads, "threads", low=1)
     if eager_bytes is None:
         eager_bytes = recorded_eager_bytes(graph) if cluster is None else 0
-    if eager_bytes < 0:
-        raise GraphError(f"eager_bytes is {eager_bytes}, expected at least 0")
-    slow = [
-        (_rank(s.rank), s.factor, s.from_ns or 0, _FOREVER if s.to_ns is None else s.to_ns)
-        for s in slow_ranks
-    ]
+    whole(eager_bytes, "eager_bytes")
     begin = time.perf_counter()
     raw = _core.replay(
         graph.core,
         threads=min(threads, 256),
-        slow_ranks=slow,
+        slow_ranks=[_slow(s) for s in slow_ranks],
         cluster=None if cluster is None else cluster.to_core(),
         device=None if device is None else device.to_core(),
         eager_bytes=eager_bytes,
-        timeline_ranks=sorted({_rank(r) for r in timeline_ranks}),
+        timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
     )
     wall_time_s = time.perf_counter() - begin
     iterations: int = raw["iterations"]
@@ -117,7 +112,7 @@ def memory_curve(graph: Graph, rank: int) -> MemoryCurve:
 
     Raises GraphError if the graph does not hold the rank.
     """
-    live_bytes, peak_bytes = _core.memory_curve(graph.core, _rank(rank))
+    live_bytes, peak_bytes = _core.memory_curve(graph.core, u32(rank, "rank"))
     return MemoryCurve(live_bytes=live_bytes, peak_bytes=peak_bytes)
 
 
@@ -130,7 +125,15 @@ def recorded_eager_bytes(graph: Graph) -> int:
     return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes
 
 
-def _rank(rank: int) -> int:
-    if not 0 <= rank < 2**32:
-        raise GraphError(f"rank {rank} found, expected one of the graph's")
-    return int(rank)
+def _slow(slow: SlowRank) -> tuple[int, float, int, int]:
+    what = f"slow rank {slow.rank!r}:"
+    rank = u32(slow.rank, "slow rank")
+    try:
+        factor = float(slow.factor)
+    except (TypeError, ValueError, OverflowError):
+        raise GraphError(f"{what} factor {slow.factor!r} found, expected a number from 0 on") from None
+    begin = 0 if slow.from_ns is None else whole(slow.from_ns, f"{what} from_ns")
+    end = _FOREVER if slow.to_ns is None else whole(slow.to_ns, f"{what} to_ns")
+    if begin > end:
+        raise GraphError(f"{what} from {begin} to {end} ns found, expected an end not before the begin")
+    return rank, factor, begin, end

@@ -1,4 +1,4 @@
-"""Numbers on their way into the core: what does not fit is a GraphError, never cut or wrapped."""
+"""Values on their way into the core: what does not fit is a GraphError, never cut or wrapped."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import numpy.typing as npt
 
 from prismcore.errors import GraphError
 
-__all__ = ["u32", "u32_array"]
+__all__ = ["text", "u32", "u32_array", "whole"]
 
 _LARGEST = 2**32 - 1
 
 
-def u32(value: int, what: str) -> int:
-    """`value` as it is. Raises GraphError if it is no whole number of 0 to 2^32 - 1."""
-    if not isinstance(value, (int, np.integer)) or not 0 <= value <= _LARGEST:
-        raise GraphError(f"{what} {value!r} found, expected a whole number from 0 to {_LARGEST}")
+def whole(value: Any, what: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
+    """`value` as a plain int. Raises GraphError if it is no whole number of ``low`` to ``high``."""
+    if not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise GraphError(f"{what} {value!r} found, expected a whole number from {low} to {high}")
     return int(value)
+
+
+def u32(value: Any, what: str) -> int:
+    """The same for 0 to 2^32 - 1."""
+    return whole(value, what, high=_LARGEST)
 
 
 def u32_array(values: Sequence[Any] | npt.NDArray[Any], what: str) -> npt.NDArray[np.uint32]:
@@ -36,6 +41,18 @@ def u32_array(values: Sequence[Any] | npt.NDArray[Any], what: str) -> npt.NDArra
         found = next((v for v in array.flat if not _fits(v)), array.dtype)
         raise GraphError(f"{what}: {found!s} found, expected whole numbers from 0 to {_LARGEST}")
     return np.ascontiguousarray(array, dtype=np.uint32)
+
+
+def text(value: Any, what: str) -> str:
+    """`value` as it is. Raises GraphError if it is no string, or has no UTF-8 (lone surrogates)."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return value
+    raise GraphError(f"{what} {value!r} found, expected text that UTF-8 can hold")
 
 
 def _fits(value: Any) -> bool:
