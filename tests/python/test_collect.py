@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from prismcore.collect import CollectOptions, CollectProgress, CollectResult, collect
+from prismcore.collect import CollectInterrupted, CollectOptions, CollectProgress, CollectResult, collect
 from prismcore.collect.options import parse_ranks
 from prismcore.errors import CollectError, OutOfMemoryError, ProfileError, RankFailedError
 from prismcore.graph import Graph, RankOrigin
@@ -216,3 +218,67 @@ def test_ranks_that_make_other_groups_are_mapped_one_by_one_only(tmp_path):
     assert (result.ranks_run, result.graph.num_programs) == (16, 2)
     assert any("made other process groups" in note for note in result.metadata["notes"])
     assert result.graph.rank(1).bindings.size > result.graph.rank(0).bindings.size
+
+
+@pytest.fixture
+def interruptible():
+    """A test run in the background may have been started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_at(phase: str, done: int = 0):
+    def tell(progress: CollectProgress) -> None:
+        if progress.phase == phase and progress.done >= done:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return tell
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("phase", "done", "kept"), [("start", 0, None), ("classes", 1, 1), ("confirm", 2, 2), ("merge", 0, 2)]
+)
+def test_an_interrupt_at_any_phase_keeps_what_there_is(tmp_path, interruptible, phase, done, kept):
+    (tmp_path / "train.py").write_text(MARKED.format(end="prismcore.mark_iteration()"))
+    options = {"command": ["train.py"], "world_size": 64, "working_directory": tmp_path}
+    with pytest.raises(CollectInterrupted) as caught:
+        collect(CollectOptions(**options, keep_partial=True), interrupt_at(phase, done))
+    partial = caught.value.partial
+    if kept is None:
+        assert partial is None
+    else:
+        metadata = partial.metadata
+        assert metadata["partial"] is True
+        assert metadata["ranks_run"] >= kept
+        assert len(partial.ranks) == metadata["ranks_run"] + metadata["ranks_inferred"]
+        assert len(partial.ranks) < 64
+        assert {partial.rank(rank).origin for rank in partial.ranks.tolist()} <= {
+            RankOrigin.RAN,
+            RankOrigin.CHECKED,
+        }
+    with pytest.raises(KeyboardInterrupt) as caught:
+        collect(CollectOptions(**options), interrupt_at(phase, done))
+    assert type(caught.value) is KeyboardInterrupt
+
+
+@pytest.mark.torch
+def test_an_interrupt_while_the_graph_is_written(tmp_path, interruptible, monkeypatch, capfd):
+    """The file is whole or, without the flag and before writing has begun, absent."""
+    from prismcore.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(MARKED.format(end="prismcore.mark_iteration()"))
+    save = Graph.save
+
+    def interrupted_save(graph: Graph, path: Path) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        save(graph, path)
+
+    monkeypatch.setattr(Graph, "save", interrupted_save)
+    command = ["collect", "--world-size", "2", "-o", "job.prism", "--keep-partial", "--", "train.py"]
+    assert main(command) == 1
+    assert capfd.readouterr().err == "prism: job.prism is complete\nprism: error: interrupted\n"
+    assert len(Graph.open("job.prism").ranks) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.prism", "train.py"]

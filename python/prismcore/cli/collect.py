@@ -15,8 +15,9 @@ from prismcore.errors import PrismError
 from prismcore.rank_list import format_ranks
 
 if TYPE_CHECKING:
-    from prismcore.collect import CollectProgress, CollectResult
+    from prismcore.collect import CollectOptions, CollectProgress, CollectResult
     from prismcore.collect.options import ProgressCallback
+    from prismcore.graph import Graph
 
 PHASES = {
     "start": "importing the program's modules",
@@ -88,7 +89,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--keep-partial",
         action="store_true",
-        help="save the graph so far when a rank fails",
+        help="when a rank fails, or at Ctrl-C, save the graph of the ranks so far",
     )
     parser.add_argument("--json", action="store_true", help="machine output on stdout: that of prism info")
     parser.set_defaults(run=run, program=None)
@@ -100,11 +101,10 @@ def ranks_choice(text: str) -> str | list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from prismcore.collect import CollectOptions, collect
+    from prismcore.collect import CollectOptions
 
     if not args.program:
         raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
-    check_output(args.output, source=Path(args.program[0]))
     options = CollectOptions(
         command=args.program,
         world_size=args.world_size,
@@ -118,21 +118,47 @@ def run(args: argparse.Namespace) -> int:
         preload=args.preload,
         keep_partial=args.keep_partial,
     )
-    try:
-        with output.stdout_kept_clean(), output.terminated_as_interrupt(), output.progress_bar() as step:
-            result = collect(options, None if step is None else _teller(step))
-    except PrismError as error:
-        partial = getattr(error, "partial", None)
-        if args.keep_partial and partial is not None:
-            partial.save(args.output)
-            output.note(f"saved {len(partial.ranks)} of {args.world_size} ranks to {args.output}")
-        raise
-    result.graph.save(args.output)
+    with output.terminated_as_interrupt():
+        result = _collect_and_save(args, options)
     if args.json:
         output.show_json(_json(args, result))
     else:
         _show(args, result)
     return 0
+
+
+def _collect_and_save(args: argparse.Namespace, options: CollectOptions) -> CollectResult:
+    from prismcore import interrupts
+    from prismcore.collect import CollectInterrupted, collect
+
+    result = None
+    try:
+        with interrupts.held():
+            check_output(args.output, source=Path(args.program[0]))
+            with output.stdout_kept_clean(), output.progress_bar() as step:
+                result = collect(options, None if step is None else _teller(step))
+            if not args.keep_partial:
+                interrupts.check()
+            result.graph.save(args.output)
+    except (PrismError, CollectInterrupted) as error:
+        if args.keep_partial:
+            _save_partial(args, error.partial)
+        raise
+    except KeyboardInterrupt:
+        if result is not None and args.keep_partial:
+            output.note(f"{args.output} is complete")
+        raise
+    return result
+
+
+def _save_partial(args: argparse.Namespace, partial: Graph | None) -> None:
+    if partial is None:
+        output.note("nothing was saved: no rank had recorded anything")
+        return
+    partial.save(args.output)
+    cut_short = partial.metadata["ranks_cut_short"]
+    told = f", {cut_short} of them cut short" if cut_short else ""
+    output.note(f"saved {len(partial.ranks)} of {args.world_size} ranks to {args.output}{told}")
 
 
 def _teller(step: output.Progress) -> ProgressCallback:

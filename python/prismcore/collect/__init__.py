@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from prismcore.collect.collect import collect
-from prismcore.collect.options import CollectOptions, CollectProgress, CollectResult
+from prismcore.collect.options import CollectInterrupted, CollectOptions, CollectProgress, CollectResult
 
-__all__ = ["CollectOptions", "CollectProgress", "CollectResult", "collect"]
+__all__ = ["CollectInterrupted", "CollectOptions", "CollectProgress", "CollectResult", "collect"]

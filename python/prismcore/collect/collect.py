@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import prismcore
+from prismcore import interrupts
 from prismcore.collect.classes import ClassFinder
 from prismcore.collect.failures import failure_of
 from prismcore.collect.iterations import mark_iterations
 from prismcore.collect.likeness import Record
 from prismcore.collect.options import (
+    CollectInterrupted,
     CollectOptions,
     CollectProgress,
     CollectResult,
@@ -33,6 +36,7 @@ from prismcore.collect.roles import Roles
 from prismcore.errors import CollectError, PrismError
 from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
 from prismcore.launch.launcher import Launcher, RankEnd
+from prismcore.launch.protocol import ENDED_BY_STOP
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
 from prismcore.profiles.device import load_device
 
@@ -47,9 +51,11 @@ def collect(options: CollectOptions, progress: ProgressCallback | None = None) -
     Raises :class:`RankFailedError` (a rank ended with an error), :class:`OutOfMemoryError` (a rank
     does not fit), :class:`ProfileError` (unknown device or cluster), :class:`CollectError` (the job
     cannot be collected as asked). An error carries ``partial``, the graph of the ranks so far,
-    where ``options.keep_partial`` asks for it and there is one.
+    where ``options.keep_partial`` asks for it and there is one; Ctrl-C then raises
+    :class:`CollectInterrupted`, which carries it too.
     """
-    return _Collection(options, progress or (lambda _: None)).run()
+    with interrupts.held():
+        return _Collection(options, progress or (lambda _: None)).run()
 
 
 class _Collection:
@@ -76,6 +82,7 @@ class _Collection:
         self._peaks: dict[int, MemoryPeaks] = {}
         self._alone: dict[int, int] = {}
         self._cut_short = 0
+        self._inferred = 0
         self._checksum: int | None = None
         self._reports: list[dict[str, Any]] = []
         self._notes: list[str] = []
@@ -87,6 +94,32 @@ class _Collection:
         self._communicators: dict[tuple[int, int], int] = {}
 
     def run(self) -> CollectResult:
+        try:
+            classes = self._run_job()
+            self._tell("merge", "")
+            self._infer(classes)
+        except KeyboardInterrupt:
+            if not self._options.keep_partial:
+                raise
+            interrupted = CollectInterrupted()
+            if self._records or self._cut_short:
+                interrupted.partial = self._finish(partial=True)
+            raise interrupted from None
+        graph = self._finish()
+        self._tell("done", "")
+        metadata = graph.metadata
+        return CollectResult(
+            graph=graph,
+            metadata=metadata,
+            ranks_run=len(self._records),
+            ranks_checked=metadata["ranks_checked"],
+            ranks_inferred=self._inferred,
+            wall_time_s=time.perf_counter() - self._started,
+        )
+
+    # Running.
+
+    def _run_job(self) -> list[tuple[list[int], list[int], int]]:
         options = self._options
         self._tell("start", "importing the program's modules")
         with Launcher(
@@ -104,26 +137,31 @@ class _Collection:
             rank_timeout_s=options.rank_timeout_s,
         ) as launcher:
             try:
-                classes = self._run_ranks(launcher)
+                return self._run_ranks(launcher)
             except PrismError as error:
                 if options.keep_partial and self._records and error.partial is None:
-                    error.partial = self._builder.finish(self._metadata([], partial=True))
+                    error.partial = self._finish(partial=True)
                 raise
-        self._tell("merge", "")
-        inferred = self._infer(classes)
-        graph = self._builder.finish(self._metadata(classes))
-        self._tell("done", "")
-        metadata = graph.metadata
-        return CollectResult(
-            graph=graph,
-            metadata=metadata,
-            ranks_run=len(self._records),
-            ranks_checked=metadata["ranks_checked"],
-            ranks_inferred=inferred,
-            wall_time_s=time.perf_counter() - self._started,
-        )
+            except KeyboardInterrupt:
+                if options.keep_partial:
+                    self._stop(launcher)
+                raise
 
-    # Running.
+    def _stop(self, launcher: Launcher) -> None:
+        """Keeps what the running ranks have recorded. What is wrong with one of them no longer matters,
+        and another interrupt ends the waiting."""
+        with contextlib.suppress(KeyboardInterrupt, PrismError):
+            for end in launcher.stop_all():
+                if end.exit_code != 0 or end.summary is None or end.summary["end"] == ENDED_BY_STOP:
+                    self._keep_cut_short(end)
+                    continue
+                with contextlib.suppress(PrismError):
+                    self._take(end, RankOrigin.RAN)
+
+    def _keep_cut_short(self, end: RankEnd) -> None:
+        if end.graph:
+            self._builder.merge(Graph.from_bytes(end.graph), RankOrigin.RAN)
+            self._cut_short += 1
 
     def _run_ranks(self, launcher: Launcher) -> list[tuple[list[int], list[int], int]]:
         """Runs what must run; the classes found (none where every wanted rank ran)."""
@@ -178,9 +216,8 @@ class _Collection:
         failure = failure_of(end, world_size=options.world_size, timeout_s=options.rank_timeout_s)
         if failure is not None:
             if options.keep_partial and end.graph:
-                self._builder.merge(Graph.from_bytes(end.graph), RankOrigin.RAN)
-                self._cut_short += 1
-                failure.partial = self._builder.finish(self._metadata([], partial=True))
+                self._keep_cut_short(end)
+                failure.partial = self._finish(partial=True)
             raise failure
         summary = end.summary
         assert summary is not None  # failure_of says so
@@ -228,13 +265,13 @@ class _Collection:
 
     # Putting together.
 
-    def _infer(self, classes: list[tuple[list[int], list[int], int]]) -> int:
-        """Gives the ranks that did not run the program of their class; how many those were."""
+    def _infer(self, classes: list[tuple[list[int], list[int], int]]) -> None:
+        """Gives the ranks that did not run the program of their class."""
         roles = self._known_roles()
-        inferred = 0
         for ranks, ran, like in classes:
             peaks = most_common_peaks([self._peaks[rank] for rank in ran])
             for rank in ranks:
+                interrupts.check()
                 if rank in self._records:
                     continue
                 bindings = []
@@ -249,12 +286,12 @@ class _Collection:
                     )
                     bindings.append((self._communicators[identity], position))
                 self._builder.infer(rank, like, bindings, peaks=peaks)
-                inferred += 1
-        return inferred
+                self._inferred += 1
 
-    def _metadata(
-        self, classes: list[tuple[list[int], list[int], int]], *, partial: bool = False
-    ) -> dict[str, Any]:
+    def _finish(self, *, partial: bool = False) -> Graph:
+        return self._builder.finish(self._metadata(partial=partial))
+
+    def _metadata(self, *, partial: bool) -> dict[str, Any]:
         options = self._options
         unknown: Counter[str] = Counter()
         unimplemented: Counter[str] = Counter()
@@ -263,7 +300,6 @@ class _Collection:
                 unknown[kernel["name"]] += kernel["launches"]
             for call in report["unimplemented"]:
                 unimplemented[f"{call['library']}: {call['function']}"] += call["calls"]
-        ran = len(self._records) + self._cut_short
         return {
             "device": options.device,
             "cluster": self._cluster_text,
@@ -275,9 +311,10 @@ class _Collection:
             "routing": self._routing,
             "partial": partial,
             "switched_off": ["cuDNN attention: the virtual GPU has no cuDNN"],
-            "ranks_run": ran,
+            "ranks_run": len(self._records) + self._cut_short,
+            "ranks_cut_short": self._cut_short,
             "ranks_checked": self._checked,
-            "ranks_inferred": 0 if not classes else options.world_size - ran,
+            "ranks_inferred": self._inferred,
             "spread": self._spread(),
             "unknown_kernels": dict(unknown.most_common()),
             "unimplemented": dict(unimplemented.most_common()),

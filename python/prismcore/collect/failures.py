@@ -10,10 +10,10 @@ from prismcore.adapters import describe_rank
 from prismcore.collect.roles import GroupRow
 from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError, RoutingError
 from prismcore.launch.launcher import RankEnd
+from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
 
 __all__ = ["failure_of"]
 
-_OUT_OF_MEMORY = "out_of_memory"
 _TOLD_BY_US = (CollectError.__name__, RoutingError.__name__)
 
 
@@ -22,7 +22,7 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
     if end.timed_out:
         return _failed(end, f"was ended after {timeout_s:g} s (limit of a rank)")
     summary = end.summary
-    if summary is not None and summary["end"] == _OUT_OF_MEMORY:
+    if summary is not None and summary["end"] == ENDED_OUT_OF_MEMORY:
         return _out_of_memory(end, summary, world_size)
     if end.exit_code < 0:
         return _failed(end, f"was killed by {_signal_name(-end.exit_code)}")

@@ -15,7 +15,14 @@ from prismcore.routing import parse_rule
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
-__all__ = ["CollectOptions", "CollectProgress", "CollectResult", "ProgressCallback", "parse_ranks"]
+__all__ = [
+    "CollectInterrupted",
+    "CollectOptions",
+    "CollectProgress",
+    "CollectResult",
+    "ProgressCallback",
+    "parse_ranks",
+]
 
 MAX_WORLD_SIZE = 1 << 24  # that of a graph
 
@@ -89,6 +96,13 @@ class CollectProgress:
     done: int
     planned: int
     message: str = ""
+
+
+class CollectInterrupted(KeyboardInterrupt):
+    """Ctrl-C (or SIGTERM) ended a collection that was asked to keep what it had."""
+
+    partial: Graph | None = None
+    """The graph of the ranks that had finished and of those that were cut short; None: there were none."""
 
 
 ProgressCallback = Callable[[CollectProgress], None]

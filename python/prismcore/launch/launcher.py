@@ -14,13 +14,14 @@ import sys
 import sysconfig
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import prismcore
+from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
 from prismcore.launch.protocol import Channel, read_record
@@ -30,6 +31,8 @@ __all__ = ["Launcher", "RankEnd"]
 _KEPT_OUTPUT = 64 << 10
 _LINES_TOLD = 15
 _GRACE_S = 0.8
+_STOP_S = 5.0  # a rank writes its record in a fraction of a second, on a machine that is not busy
+_POLL_S = 0.2
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -128,6 +131,7 @@ class Launcher:
         self._environment = job_environment(os.environ, environment or {})
         self._rank_timeout_s = rank_timeout_s
         self._running: dict[int, _Running] = {}
+        self._unread: deque[dict[str, Any]] = deque()
         self._selector = selectors.DefaultSelector()
 
     @property
@@ -135,26 +139,30 @@ class Launcher:
         return list(self._running)
 
     def __enter__(self) -> Launcher:
-        self._channel, theirs = Channel.pair()
-        read_end, write_end = os.pipe()
-        self._parent_output = _Output(read_end)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "prismcore.launch.parent", str(theirs.fileno())],
-                env=self._environment | {"PYTHONPATH": self._python_path()},
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        finally:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._selector.close)
+            self._channel, theirs = Channel.pair()
+            undo.callback(self._channel.close)
+            undo.callback(theirs.close)
+            read_end, write_end = os.pipe()
+            undo.callback(os.close, read_end)
+            with os.fdopen(write_end, "wb") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "prismcore.launch.parent", str(theirs.fileno())],
+                    env=self._environment | {"PYTHONPATH": self._python_path()},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            self._parent_output = _Output(read_end)
+            undo.pop_all()
             theirs.close()
-            os.close(write_end)
         try:
             self._selector.register(self._channel, selectors.EVENT_READ, None)
             self._selector.register(read_end, selectors.EVENT_READ, self._parent_output)
-            self._channel.send(self._setup)
+            self._send(self._setup)
             self._wait_until_ready()
         except BaseException:
             self.close()
@@ -184,24 +192,45 @@ class Launcher:
 
     def start(self, rank: int, *, want_groups: bool = False) -> None:
         """Forks a rank; ``want_groups``: its summary holds the process groups of the whole job."""
-        record_fd = os.memfd_create(f"prism-rank-{rank}")
-        read_end, write_end = os.pipe()
-        self._running[rank] = _Running(record_fd, _Output(read_end), time.perf_counter())
-        self._selector.register(read_end, selectors.EVENT_READ, self._running[rank].output)
-        try:
-            self._channel.send({"run": rank, "want_groups": want_groups}, [record_fd, write_end])
-        except OSError as error:
-            raise self._parent_is_gone() from error
-        finally:
-            os.close(write_end)
+        with contextlib.ExitStack() as undo:
+            record_fd = os.memfd_create(f"prism-rank-{rank}")
+            undo.callback(os.close, record_fd)
+            read_end, write_end = os.pipe()
+            undo.callback(os.close, read_end)
+            try:
+                running = _Running(record_fd, _Output(read_end), time.perf_counter())
+                self._selector.register(read_end, selectors.EVENT_READ, running.output)
+                self._running[rank] = running
+                undo.pop_all()
+                self._send({"run": rank, "want_groups": want_groups}, [record_fd, write_end])
+            finally:
+                os.close(write_end)
 
     def next_end(self) -> RankEnd:
-        """Waits until a rank ends."""
-        while True:
-            for message in self._poll(0.5):
-                if "ended" in message:
-                    return self._ended(message)
+        """Waits until a rank ends. A signal that is held may end the wait."""
+        while not self._unread:
+            interrupts.check()
+            self._unread += self._poll(_POLL_S)
             self._end_overdue()
+        return self._ended(self._unread.popleft())
+
+    def stop_all(self) -> Iterator[RankEnd]:
+        """Asks every rank to leave its record as it is now, and yields what they leave within a few
+        seconds."""
+        self._send({"stop": True})
+        deadline = time.perf_counter() + _STOP_S
+        while self._running and (self._unread or time.perf_counter() < deadline):
+            interrupts.check()
+            if not self._unread:
+                self._unread += self._poll(_POLL_S)
+            if self._unread:
+                yield self._ended(self._unread.popleft())
+
+    def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        try:
+            self._channel.send(message, fds)
+        except OSError as error:
+            raise self._parent_is_gone() from error
 
     def _poll(self, timeout_s: float) -> list[dict[str, Any]]:
         messages = []
@@ -218,7 +247,8 @@ class Launcher:
 
     def _wait_until_ready(self) -> None:
         while True:
-            for message in self._poll(1.0):
+            interrupts.check()
+            for message in self._poll(_POLL_S):
                 if "failed" in message:
                     raise CollectError(message["failed"])
                 if "ready" in message:
@@ -260,7 +290,7 @@ class Launcher:
         for rank, running in self._running.items():
             if not running.timed_out and now - running.started > self._rank_timeout_s:
                 running.timed_out = True
-                self._channel.send({"kill": rank})
+                self._send({"kill": rank})
 
     @staticmethod
     def _python_path() -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from prismcore.errors import PrismError
 from prismcore.launch.environment import rank_environment
 from prismcore.launch.modules import find_program, installed, top_level_imports
-from prismcore.launch.processes import die_with_parent, kill_group
+from prismcore.launch.processes import die_with_parent, kill_group, stop
 from prismcore.launch.protocol import Channel
 
 if TYPE_CHECKING:
@@ -148,6 +148,9 @@ class Parent:
             for pid, rank in self._ranks.items():
                 if rank == request["kill"]:
                     kill_group(pid, leader_lives=True)
+        elif "stop" in request:
+            for pid in self._ranks:
+                stop(pid)
         return True
 
     def _fork(self, rank: int, want_groups: bool, fds: list[int]) -> None:

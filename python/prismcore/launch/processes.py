@@ -7,7 +7,10 @@ import ctypes
 import os
 import signal
 
-__all__ = ["die_with_parent", "kill_group"]
+__all__ = ["STOP_SIGNAL", "die_with_parent", "kill_group", "stop"]
+
+STOP_SIGNAL = signal.SIGRTMIN + 6
+"""Tells a rank to leave its record as it is now: a signal that no training program is known to use."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -28,3 +31,9 @@ def kill_group(leader: int, *, leader_lives: bool) -> None:
     if leader_lives:  # it may not lead its group yet
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
+
+
+def stop(rank_process: int) -> None:
+    """Asks a rank to end with what it has recorded; one that has not begun to record just ends."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(rank_process, STOP_SIGNAL)

@@ -10,6 +10,13 @@ from typing import Any
 
 __all__ = ["Channel", "read_record", "write_record"]
 
+# How a rank that left a record ended.
+ENDED_BY_ITERATIONS = "iterations"
+ENDED_BY_PROGRAM = "program"
+ENDED_BY_ERROR = "error"
+ENDED_OUT_OF_MEMORY = "out_of_memory"
+ENDED_BY_STOP = "stopped"
+
 _LARGEST = 4 << 20
 _MOST_FDS = 4
 

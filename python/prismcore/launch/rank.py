@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import runpy
+import signal
 import sys
 import time
 import traceback
@@ -24,19 +25,21 @@ from prismcore.launch import call_sites
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.iteration import IterationEnds
 from prismcore.launch.modules import Program, mentions
-from prismcore.launch.protocol import write_record
+from prismcore.launch.processes import STOP_SIGNAL
+from prismcore.launch.protocol import (
+    ENDED_BY_ERROR,
+    ENDED_BY_ITERATIONS,
+    ENDED_BY_PROGRAM,
+    ENDED_BY_STOP,
+    ENDED_OUT_OF_MEMORY,
+    write_record,
+)
 from prismcore.launch.splits import announce_splits
 from prismcore.launch.standins import library_paths
 from prismcore.launch.store import GhostStore, pair_of_key
 from prismcore.routing import Rule
 
 __all__ = ["RankJob", "RankRun"]
-
-# What stands in the record where a rank did not end by itself with an error.
-ENDED_BY_ITERATIONS = "iterations"
-ENDED_BY_PROGRAM = "program"
-ENDED_BY_ERROR = "error"
-ENDED_OUT_OF_MEMORY = "out_of_memory"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -110,6 +113,8 @@ class RankRun:
             self.rank, job.world_size, job.gpus_per_node, job.device, job.cluster, job.measure_host
         )
         _core.vgpu_set_member_source(self._members)
+        # Python runs it between two instructions of the main thread: no call of the device is under way.
+        signal.signal(STOP_SIGNAL, lambda *_: self._leave(ENDED_BY_STOP))
 
     def _run_program(self) -> None:
         program = self.job.program
@@ -195,6 +200,7 @@ class RankRun:
 
     def _leave(self, end: str, *, status: int = 0, error: dict[str, Any] | None = None) -> NoReturn:
         """Writes the record and ends the process, without the ways out of Python or torch."""
+        signal.signal(STOP_SIGNAL, signal.SIG_IGN)
         summary: dict[str, Any] = {"end": end, "error": error, "rank": self.rank}
         graph = b""
         try:
