@@ -48,7 +48,7 @@ struct ClusterProfile {
   CpuVendor cpu = CpuVendor::intel;
   IntraLink intra_link = IntraLink::nvlink;
   TreePattern tree_pattern = TreePattern::balanced;
-  // Graphs of communicators that fill their nodes. Those with fewer ranks a node: graphs.h.
+  // Graphs of communicators that fill their nodes. Those with fewer ranks a node: channels.h.
   ChannelGraphs one_node;
   ChannelGraphs multi_node;
   double network_latency_us = 0.0;  // NIC latency, added to each step between nodes

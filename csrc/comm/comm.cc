@@ -102,7 +102,7 @@ CommCost collective_cost(OpKind kind, std::int64_t bytes, DataType dtype, Reduct
                          const CommShape& shape, const ClusterProfile& cluster) {
   check(kind, bytes, shape);
   if (shape.ranks == 1) return {Algorithm::ring, Protocol::simple, 1, 0};
-  if (is_grouped(kind)) return grouped_cost(kind, bytes, shape, cluster);
+  if (is_grouped(kind)) return grouped_cost(bytes, shape, cluster);
   CommCost best;
   CommFigures best_figures;
   double best_us = 0.0;

@@ -37,8 +37,7 @@ std::vector<CommCost> collective_candidates(OpKind kind, std::int64_t bytes, Dat
 // One step of send/recv: start-up and hop in us; the wire carries twice the bytes under LL.
 double p2p_latency_us(Protocol protocol, bool same_node, const ClusterProfile& cluster) noexcept;
 // all_to_all, gather, scatter as grouped send/recv (see p2p.cc).
-CommCost grouped_cost(OpKind kind, std::int64_t bytes, const CommShape& shape,
-                      const ClusterProfile& cluster);
+CommCost grouped_cost(std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster);
 
 // Rounds to the nearest ns, halves up; saturates at 2^62 ns (146 years).
 std::int64_t nanoseconds(double us) noexcept;

@@ -14,12 +14,10 @@ namespace {
 
 constexpr std::int64_t ll_bytes_per_channel = 16384;
 constexpr std::int64_t works_per_batch = 8;  // sends a channel works on side by side
-
-// Parts of a message go to different channels; no part is below this.
-std::int64_t part_bytes() noexcept { return 65536; }
+constexpr std::int64_t part_bytes = 65536;   // least of a message that goes to a channel of its own
 
 std::int64_t message_channels(std::int64_t bytes, std::int64_t per_peer) noexcept {
-  const std::int64_t parts = bytes / part_bytes() + (bytes % part_bytes() != 0);
+  const std::int64_t parts = bytes / part_bytes + (bytes % part_bytes != 0);
   return std::clamp<std::int64_t>(parts, 1, per_peer);
 }
 
@@ -77,8 +75,7 @@ bool is_eager(std::int64_t bytes, const ClusterProfile& cluster) noexcept {
 // Every rank (all_to_all) or the root (gather, scatter) exchanges bytes / N with each other rank;
 // the share for itself does not touch the wire. NVLink and NIC run side by side, each at its own
 // rate. A channel works on 8 messages at a time: the depth of that queue counts as hops.
-CommCost grouped_cost(OpKind, std::int64_t bytes, const CommShape& shape,
-                      const ClusterProfile& cluster) {
+CommCost grouped_cost(std::int64_t bytes, const CommShape& shape, const ClusterProfile& cluster) {
   const bool one_node = shape.nodes == 1;
   const std::int64_t message = bytes / shape.ranks + (bytes % shape.ranks != 0);
   const std::int64_t rank_channels = communicator_channels(Algorithm::p2p, shape, cluster);

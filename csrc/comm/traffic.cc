@@ -84,14 +84,16 @@ void add_pat(const Collective& what, const NodeLayout& layout, std::vector<Edge>
 
 void add_p2p(const Collective& what, const NodeLayout& layout, std::vector<Edge>& edges) {
   const std::uint32_t ranks = layout.ranks();
-  for (std::uint32_t from = 0; from < ranks; ++from) {
-    for (std::uint32_t to = 0; to < ranks; ++to) {
-      if (from == to || (what.kind == OpKind::scatter && from != what.root) ||
-          (what.kind == OpKind::gather && to != what.root)) {
-        continue;
-      }
-      const std::uint32_t share = what.kind == OpKind::gather ? from : to;
-      edges.push_back({from, to, part(what.bytes, ranks, share)});
+  const auto add = [&](std::uint32_t from, std::uint32_t to, std::uint32_t share) {
+    if (from != to) edges.push_back({from, to, part(what.bytes, ranks, share)});
+  };
+  if (what.kind == OpKind::gather) {
+    for (std::uint32_t from = 0; from < ranks; ++from) add(from, what.root, from);
+  } else if (what.kind == OpKind::scatter) {
+    for (std::uint32_t to = 0; to < ranks; ++to) add(what.root, to, to);
+  } else {
+    for (std::uint32_t from = 0; from < ranks; ++from) {
+      for (std::uint32_t to = 0; to < ranks; ++to) add(from, to, to);
     }
   }
 }

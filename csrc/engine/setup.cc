@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -64,15 +65,19 @@ void Replayer::fold_blocks() {
   }
 }
 
+// No clock can overflow, and no graph can ask for memory without end.
 void Replayer::check_sizes() const {
   double total = 0;
+  std::uint64_t iterations = 0;
+  std::unordered_map<std::uint32_t, double> factors;
+  for (const SlowRank& slow : options_.slow_ranks) {
+    factors.try_emplace(slow.rank, 1.0).first->second *= std::max(1.0, slow.factor);
+  }
   for (const std::uint32_t rank : graph_.ranks()) {
     const ProgramFacts& program = programs_[graph_.rank(rank).program];
-    double factor = 1;
-    for (const SlowRank& slow : options_.slow_ranks) {
-      if (slow.rank == rank) factor *= std::max(1.0, slow.factor);
-    }
-    total += program.total_ns * factor;
+    const auto slowed = factors.find(rank);
+    total += program.total_ns * (slowed == factors.end() ? 1 : slowed->second);
+    iterations += program.iterations;
     if (!(total < too_much)) {
       throw GraphError(cat("the times of all ops add up past 64 bits of ns at rank ", rank,
                            "; the durations cannot be right"));
@@ -82,6 +87,13 @@ void Replayer::check_sizes() const {
           cat("the sizes rank ", rank, " allocates and frees add up past 64 bits of bytes"));
     }
   }
+  const auto check = [](const char* what, std::uint64_t found, std::uint64_t most) {
+    if (found <= most) return;
+    throw GraphError(cat("the graph has ", found, " ", what, ", a replay holds at most ", most,
+                         "; replay fewer ranks or iterations"));
+  };
+  check("iteration marks over all ranks", iterations, std::uint64_t{1} << 27);
+  check("streams over all ranks", graph_.ranks().size() * folded_.streams, std::uint64_t{1} << 26);
 }
 
 void Replayer::lay_out() {
@@ -100,6 +112,10 @@ void Replayer::lay_out() {
     const std::uint64_t kept = std::min<std::uint64_t>(back, records);
     sizes.push_back(kept == 0 ? 0 : std::bit_ceil(kept));
     ring_cells += sizes.back();
+  }
+  if (constexpr std::size_t most = std::size_t{1} << 30; ring_cells > most / ranks) {
+    throw GraphError(cat("event waits look back over ", ring_cells, " records in each of ", ranks,
+                         " ranks, expected at most ", most, " in all"));
   }
   ring_times_.assign(ring_cells * ranks, 0);
   std::int64_t* times = ring_times_.data();

@@ -64,15 +64,18 @@ void GraphBuilder::Impl::add_rank(std::uint32_t rank, std::uint32_t program, Ran
   bindings.append(given);
 }
 
-std::uint32_t GraphBuilder::Impl::iterations_of(
-    std::span<const std::uint32_t> list) const noexcept {
-  std::uint32_t marks = 0;
-  for (const std::uint32_t block : list) {
+std::uint32_t GraphBuilder::Impl::iterations_of(std::span<const std::uint32_t> list) {
+  for (std::size_t block = block_marks.size(); block < num_blocks(); ++block) {
+    std::uint32_t marks = 0;
     for (std::uint64_t i = block_offsets[block]; i < block_offsets[block + 1]; ++i) {
       if (is_iteration_mark(ops[i])) ++marks;
     }
+    block_marks.push(marks);
   }
-  return marks;
+  std::uint64_t marks = 0;
+  for (const std::uint32_t block : list) marks += block_marks[block];
+  if (marks > UINT32_MAX) throw GraphError("a program of more than 2^32 iteration marks");
+  return static_cast<std::uint32_t>(marks);
 }
 
 // Communication ops of a block are the parts of the launch that ends it.
@@ -154,22 +157,26 @@ void GraphBuilder::Impl::check_bindings(std::uint32_t rank, std::span<const Bind
                      std::to_string(given.size()) + " slots given");
   }
   for (std::size_t slot = 0; slot < given.size(); ++slot) {
-    const auto [id, position] = given[slot];
-    const std::string here = in_rank(rank) + "slot " + std::to_string(slot) + ": ";
-    if (id >= communicators.size()) {
-      throw GraphError(here + "communicator id " + std::to_string(id) + " found, expected below " +
-                       std::to_string(communicators.size()));
+    const Binding binding = given[slot];
+    const auto fail = [&](const std::string& what) {
+      throw GraphError(in_rank(rank) + "slot " + std::to_string(slot) + ": " + what);
+    };
+    if (binding.communicator >= communicators.size()) {
+      fail("communicator id " + std::to_string(binding.communicator) + " found, expected below " +
+           std::to_string(communicators.size()));
     }
-    const auto members = communicators.members(id);
-    const std::string title = "communicator '" + std::string(strings[communicators.name(id)]) + "'";
-    if (position >= members.size() || members[position] != rank) {
-      throw GraphError(here + "position " + std::to_string(position) + " of " + title +
-                       " found, where the rank is not");
+    const auto members = communicators.members(binding.communicator);
+    const auto title = [&] {
+      return "communicator '" + std::string(strings[communicators.name(binding.communicator)]) +
+             "'";
+    };
+    if (binding.position >= members.size() || members[binding.position] != rank) {
+      fail("position " + std::to_string(binding.position) + " of " + title() +
+           " found, where the rank is not");
     }
     if (slot < wanted.size() && wanted[slot] > members.size()) {
-      throw GraphError(here + "an op names position or relative peer " +
-                       std::to_string(wanted[slot] - 1) + " of " + title + ", which has " +
-                       std::to_string(members.size()) + " members");
+      fail("an op names position or relative peer " + std::to_string(wanted[slot] - 1) + " of " +
+           title() + ", which has " + std::to_string(members.size()) + " members");
     }
   }
 }

@@ -54,7 +54,7 @@ struct GraphBuilder::Impl {
                             std::span<const std::uint32_t> call_sites);
   void add_rank(std::uint32_t rank, std::uint32_t program, RankOrigin origin,
                 std::span<const Binding> given, const MemoryPeaks& peaks);
-  std::uint32_t iterations_of(std::span<const std::uint32_t> blocks) const noexcept;
+  std::uint32_t iterations_of(std::span<const std::uint32_t> blocks);
   void add_needs(std::uint32_t block, Needs& needs) const;
   const Needs& needs_of(std::uint32_t program);
   const Rank& known_rank(std::uint32_t rank) const;
@@ -74,6 +74,7 @@ struct GraphBuilder::Impl {
   OpStore ops;
   Buffer<std::uint64_t> block_offsets;
   ContentTable blocks;
+  Buffer<std::uint32_t> block_marks;  // iteration marks, of the blocks asked about so far
   Buffer<std::uint64_t> program_offsets;
   Buffer<std::uint32_t> program_blocks, program_call_sites;
   ContentTable programs;

@@ -31,7 +31,7 @@ class Contents {
   // What a rank must have to run a program: found when the first rank of it is checked.
   struct Needs {
     bool known = false;
-    std::uint32_t iterations = 0;
+    std::uint64_t iterations = 0;
     std::vector<std::uint32_t> sizes;  // by communicator slot: members it must have at least
   };
 
@@ -214,7 +214,7 @@ class Contents {
     expect_length("binding_offsets", g_.binding_offsets.size(), count + 1);
     check_offsets("binding_offsets", g_.binding_offsets, g_.bindings.size(), 0);
     needs_.resize(g_.program_offsets.size() - 1);
-    std::uint32_t iterations = 0;
+    std::uint64_t iterations = 0;
     for (std::size_t i = 0; i < count; ++i) {
       expect_below("rank_ids", i, g_.rank_ids[i], g_.world_size);
       if (i > 0 && g_.rank_ids[i] <= g_.rank_ids[i - 1]) {

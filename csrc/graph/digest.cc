@@ -53,11 +53,13 @@ class Digester {
     classes_.assign(slots.empty() ? 0 : *std::ranges::max_element(slots) + 1, 0);
     positions_.clear();
     members_.clear();
+    class_of_.clear();
     for (const std::uint32_t slot : slots) {
       const Hash128& members = communicators_[bindings[slot].communicator];
-      const auto known = std::ranges::find(members_, members);
-      classes_[slot] = static_cast<std::uint32_t>(known - members_.begin());
-      if (known != members_.end()) continue;
+      const auto next = static_cast<std::uint32_t>(members_.size());
+      const auto [known, is_new] = class_of_.try_emplace(members, next);
+      classes_[slot] = known->second;
+      if (!is_new) continue;
       members_.push_back(members);
       positions_.push_back(bindings[slot].position);
     }
@@ -188,6 +190,7 @@ class Digester {
   std::vector<std::uint64_t> sequence_;
   std::vector<std::uint32_t> classes_, local_, positions_;
   std::vector<Hash128> members_;
+  std::unordered_map<Hash128, std::uint32_t, Hash128Hasher> class_of_;  // by member list
 };
 
 Hash128 digest_of(const Graph& graph, DigestScope scope) {

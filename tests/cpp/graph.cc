@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "engine/replay.h"
 #include "graph/digest.h"
 #include "graph/format.h"
 #include "graph/statistics.h"
@@ -106,6 +107,17 @@ std::string error_with(Section section, std::size_t index, T value) {
   store(bytes, at, value);
   seal(bytes);
   return error_of(bytes);
+}
+
+// False: the engine refuses it. Whatever else it does is a fault.
+bool replays(const Graph& graph) {
+  for (const std::uint32_t rank : graph.ranks()) memory_curve(graph, rank);
+  try {
+    replay(graph, {});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -265,10 +277,33 @@ TEST_CASE("every index a reader follows is checked behind right checksums") {
   CHECK(contains(error_of(bytes), "iterations: 1 found in the header, 2 in the programs"));
 }
 
+TEST_CASE("iteration marks are counted past 32 bits when blocks repeat") {
+  // 2^16 marks in one block, 2^16 times.
+  constexpr std::uint32_t many = 1U << 16;
+  GraphBuilder builder(2);
+  std::vector<Op> ops(many, mark(MarkKind::iteration, 0));
+  ops.push_back(collective(OpKind::all_reduce, 0, 8));
+  std::vector<Binding> bindings;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    bindings.push_back({builder.communicator("own", std::vector<std::uint32_t>{rank}), 0});
+  }
+  builder.set_rank(0, ops, std::span(bindings).first(1));
+  const std::vector<std::uint32_t> program(many, builder.program_of(0)[0]);
+  const auto infer = [&](std::size_t blocks) {
+    builder.infer_program(1, std::span(program).first(blocks), {}, std::span(bindings).last(1), {});
+  };
+  CHECK_THROWS_AS(infer(many), GraphError);
+  infer(many - 1);
+  const Graph graph = builder.finish();
+  CHECK(graph.iterations() == many * (many - 1));
+  CHECK(reread(graph).iterations() == many * (many - 1));
+  CHECK_THROWS_AS(replay(graph, {}), GraphError);  // a row for each mark would not fit in memory
+}
+
 TEST_CASE("random damage behind right checksums never leads astray") {
   const Bytes whole = copy_of(ring());
   std::mt19937_64 random(7);
-  int refused = 0;
+  int refused = 0, replayed = 0;
   for (int i = 0; i < 4000; ++i) {
     Bytes bytes = whole;
     for (std::uint64_t n = 0; n < 1 + random() % 3; ++n) {
@@ -278,9 +313,14 @@ TEST_CASE("random damage behind right checksums never leads astray") {
       bytes[at] = std::byte{values[random() % std::size(values)]};
     }
     seal(bytes);
-    if (!error_of(bytes).empty()) ++refused;  // else walk() went through all of it
+    if (!error_of(bytes).empty()) {
+      ++refused;  // else walk() went through all of it
+    } else {
+      replayed += replays(Graph::from_bytes(bytes)) ? 1 : 0;
+    }
   }
   CHECK(refused > 1000);
+  CHECK(replayed > 100);
 }
 
 TEST_CASE("many threads may read one graph") {
