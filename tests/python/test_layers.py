@@ -27,7 +27,7 @@ MAY_USE = {
     "replay": {"graph", "profiles"},
     "graph": set(),
     "profiles": {"cost"},
-    "comm": {"profiles"},
+    "comm": {"graph", "profiles"},
     "cost": set(),
     "adapters": {"routing"},
     "routing": set(),
