@@ -5,8 +5,8 @@
 
 The data-parallel size is what is left of the world: world / (tp * pp). With --experts every layer is a
 mixture of experts, which lie on ep of the ranks that hold the same stage; tokens go there and back by
-all-to-all. Attention is flash attention through torch's scaled_dot_product_attention, so that neither
-Transformer Engine nor Apex is needed; data is synthetic.
+all-to-all (--dispatcher). Attention is flash attention through torch's scaled_dot_product_attention, so
+that neither Transformer Engine nor Apex is needed; data is synthetic.
 
 Presets (the published Llama 3 shapes; flags given beside a preset win over it):
 
@@ -103,6 +103,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--topk", type=int, default=2, help="experts that each token goes to")
     parser.add_argument("--ep", type=int, default=1, help="expert-parallel size")
     parser.add_argument("--expert-tp", type=int, help="tensor-parallel size of an expert; default: tp")
+    parser.add_argument("--dispatcher", choices=("alltoall", "allgather"), default="alltoall")
     parser.add_argument("--micro-batches", type=int, default=8, help="per iteration and pipeline")
     parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences in a micro-batch")
     parser.add_argument("--iterations", type=int, default=3)
@@ -181,9 +182,10 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
         "moe_ffn_hidden_size": args.ffn,
         "expert_model_parallel_size": args.ep,
         "expert_tensor_parallel_size": args.expert_tp,
-        "moe_token_dispatcher_type": "alltoall",
+        "moe_token_dispatcher_type": args.dispatcher,
         "moe_router_load_balancing_type": "aux_loss",
         "moe_aux_loss_coeff": 0.01,
+        "moe_router_pre_softmax": args.topk == 1,  # megatron's wish: else every weight is 1
     }
     return TransformerConfig(
         num_layers=args.layers,

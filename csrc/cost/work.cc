@@ -145,6 +145,8 @@ constexpr std::array rules = {
     Rule{"compute_grad_weight", covered<F::embedding, 1, 4>, true},
     Rule{"sum_and_scatter", covered<F::embedding, 1, 4>},
     Rule{"EmbeddingBag_", covered<F::embedding, 2>, true},
+    // nonzero: a flat index becomes a coordinate in each of (mostly) two dimensions
+    Rule{"write_indices", covered<F::embedding, 0, 24>},
     Rule{"krn_partial", bookkeeping<F::embedding>, true},
     Rule{"compute_num_of_partial_segments", bookkeeping<F::embedding>},
     Rule{"write_num_of_segments", bookkeeping<F::embedding>},
@@ -173,6 +175,7 @@ constexpr std::array rules = {
     Rule{"unrolled_elementwise_kernel_for_multi_outputs", covered<F::elementwise, 4, 0, 4>},
     Rule{"cdist_kernel_cuda_impl", covered<F::elementwise, 2>},
     Rule{"_assert_async_cuda_kernel", bookkeeping<F::elementwise>},
+    Rule{"masked_scatter_size_check", bookkeeping<F::elementwise>},
     Rule{"spin_kernel", bookkeeping<F::elementwise>},
 };
 

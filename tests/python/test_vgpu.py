@@ -382,3 +382,62 @@ def test_triton_kernels_are_launched_through_the_driver(tmp_path: Path) -> None:
     )
     assert answer["shape"] == [4096]
     assert any(name.startswith("triton_") for name in answer["names"])
+
+
+def test_what_a_rule_supplies_is_read_back() -> None:
+    answer = run_program("""
+        import numpy as np
+        x = torch.empty(4, dtype=torch.int64, device="cuda")
+        y = torch.empty(3, dtype=torch.int64, device="cuda")
+        mask = torch.ones(64, dtype=torch.bool, device="cuda")
+        _core.vgpu_supply(x.data_ptr(), np.arange(4).tobytes(), torch.cuda.current_stream().cuda_stream)
+        _core.vgpu_answer_reads([np.int32(64).tobytes(), np.int64(5).tobytes()])
+        answer["x"], answer["y"] = x.tolist(), y.tolist()
+        answer["one"], answer["written"] = y[:1].item(), x[2:3].item()
+        answer["selected"] = torch.zeros(64, device="cuda").masked_select(mask).numel()
+        _core.vgpu_answer_reads([])
+        answer["after"] = y[:1].item()
+        answer["reads"] = report()["reads"]["supplied"]
+    """)
+    assert answer["x"] == [0, 1, 2, 3]
+    assert answer["y"] == [0, 0, 0]  # no answer is 24 bytes long
+    assert (answer["one"], answer["written"]) == (5, 2)  # what was written is no guess
+    assert (answer["selected"], answer["after"]) == (64, 0)
+    assert answer["reads"] == {"reads": 2, "bytes": 12}
+
+
+def test_what_a_rule_supplies_is_no_op() -> None:
+    plain = """
+        import numpy as np
+        x = torch.empty(4, dtype=torch.int64, device="cuda")
+        RULE
+        answer["x"], answer["one"] = x.tolist(), torch.empty(1, dtype=torch.int64, device="cuda").item()
+        ops = finish().ops(0)
+        answer["ops"] = [ops[field].tolist() for field in ("kind", "host_ns", "duration_ns", "bytes")]
+    """
+    rule = "_core.vgpu_supply(x.data_ptr(), np.ones(4, dtype=np.int64).tobytes(), 0)"
+    rule += "; _core.vgpu_answer_reads([np.int64(5).tobytes()])"
+    answers = [run_program(plain.replace("RULE", text)) for text in ("pass", rule)]
+    assert [a["x"] + [a["one"]] for a in answers] == [[0] * 5, [1, 1, 1, 1, 5]]
+    assert answers[0]["ops"] == answers[1]["ops"]
+
+
+def test_supplied_bytes_wait_for_their_turn_in_a_stream() -> None:
+    answer = run_program("""
+        import numpy as np
+        x = torch.empty(8, dtype=torch.int64, device="cuda")
+        source = torch.full((8,), 7).pin_memory()
+        torch.cuda.synchronize()
+        stream = torch.cuda.current_stream().cuda_stream
+        x.copy_(source, non_blocking=True)
+        _core.vgpu_supply(x.data_ptr(), np.full(4, 3).tobytes(), stream)
+        x[6:].copy_(source[6:] * 0 + 9, non_blocking=True)
+        answer["x"] = x.tolist()
+        host = torch.zeros(2, dtype=torch.int64)
+        try:
+            _core.vgpu_supply(host.data_ptr(), b"12345678", stream)
+        except Exception as error:
+            answer["error"] = str(error)
+    """)
+    assert answer["x"] == [3, 3, 3, 3, 7, 7, 9, 9]
+    assert "not device memory" in answer["error"]

@@ -97,8 +97,7 @@ void Session::supply(void* stream, void* address, std::string_view bytes) {
     write(impl, bytes);
     return;
   }
-  impl.move_in_order(
-      s, [write, kept = std::string(bytes)](Impl& i) { write(i, kept); }, {range});
+  impl.move_in_order(s, [write, kept = std::string(bytes)](Impl& i) { write(i, kept); }, {range});
 }
 
 void Session::answer_reads(std::vector<std::string> answers) { answers_ = std::move(answers); }
