@@ -22,7 +22,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -99,13 +99,20 @@ def parse_args() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help=f"default without a preset: {SMALL[_key(name)]}")
     parser.add_argument("--tp", type=int, default=1, help="tensor-parallel size")
     parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel size")
+    parser.add_argument(
+        "--chunks", type=int, default=1, help="model chunks of a stage (interleaved pipeline)"
+    )
     parser.add_argument("--experts", type=int, default=0, help="experts of each layer; 0: dense layers")
     parser.add_argument("--topk", type=int, default=2, help="experts that each token goes to")
     parser.add_argument("--ep", type=int, default=1, help="expert-parallel size")
     parser.add_argument("--expert-tp", type=int, help="tensor-parallel size of an expert; default: tp")
+    parser.add_argument(
+        "--capacity", type=float, help="drop what an expert gets above so many times its share"
+    )
     parser.add_argument("--dispatcher", choices=("alltoall", "allgather"), default="alltoall")
     parser.add_argument("--micro-batches", type=int, default=8, help="per iteration and pipeline")
     parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences in a micro-batch")
+    parser.add_argument("--evaluate", type=int, default=0, help="micro-batches to evaluate after each step")
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--attention", choices=("flash", "local"), default="flash")
     parser.add_argument("--recompute", choices=("none", "selective", "full"), default="none")
@@ -145,7 +152,12 @@ def check_sizes(args: argparse.Namespace, world_size: int) -> None:
     divides(args.tp, args.kv_heads, "tp and kv-heads")
     divides(args.tp, args.ffn, "tp and ffn")
     divides(args.tp, args.vocab, "tp and vocab")
-    divides(args.pp, args.layers, "pp and layers")
+    divides(args.pp * args.chunks, args.layers, f"pp {args.pp} x chunks {args.chunks} and layers")
+    if args.chunks > 1:
+        if args.pp < 2:
+            sys.exit(f"megatron_gpt: chunks {args.chunks}: expected pp above 1 to interleave them over")
+        divides(args.pp, args.micro_batches, "pp and micro-batches (interleaved pipeline)")
+        divides(args.pp, args.evaluate or args.pp, "pp and evaluate (interleaved pipeline)")
     if args.sequence_parallel:
         divides(args.tp, args.seq, "tp and seq (sequence parallel)")
     if not args.experts:
@@ -183,6 +195,7 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
         "expert_model_parallel_size": args.ep,
         "expert_tensor_parallel_size": args.expert_tp,
         "moe_token_dispatcher_type": args.dispatcher,
+        "moe_expert_capacity_factor": args.capacity,
         "moe_router_load_balancing_type": "aux_loss",
         "moe_aux_loss_coeff": 0.01,
         "moe_router_pre_softmax": args.topk == 1,  # megatron's wish: else every weight is 1
@@ -195,6 +208,9 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
         ffn_hidden_size=args.ffn,
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
+        virtual_pipeline_model_parallel_size=args.chunks if args.chunks > 1 else None,
+        overlap_p2p_comm=args.chunks > 1,  # with two stages, batched messages of chunks would mix
+        batch_p2p_comm=args.chunks == 1,
         sequence_parallel=args.sequence_parallel and args.tp > 1,
         normalization="RMSNorm",
         activation_func=F.silu,
@@ -214,7 +230,9 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
     )
 
 
-def build_model(args: argparse.Namespace, config: TransformerConfig) -> DistributedDataParallel:
+def build_chunk(
+    args: argparse.Namespace, config: TransformerConfig, chunk: int | None
+) -> DistributedDataParallel:
     layer = get_gpt_layer_local_spec(num_experts=args.experts or None, normalization="RMSNorm")
     layer.submodules.input_layernorm = RMSNorm
     layer.submodules.pre_mlp_layernorm = RMSNorm
@@ -222,19 +240,20 @@ def build_model(args: argparse.Namespace, config: TransformerConfig) -> Distribu
         layer.submodules.self_attention.submodules.core_attention = FlashAttention
     model = GPTModel(
         config,
-        TransformerBlockSubmodules([layer] * get_num_layers_to_build(config), RMSNorm),
+        TransformerBlockSubmodules([layer] * get_num_layers_to_build(config, chunk), RMSNorm),
         vocab_size=args.vocab,
         max_sequence_length=args.seq,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=chunk),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=chunk),
         position_embedding_type="rope",
         rotary_base=500000,
+        vp_stage=chunk,
     )
     model.cuda().bfloat16()
     ddp = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True, use_distributed_optimizer=not args.no_dist_optimizer
     )
-    return DistributedDataParallel(config, ddp, model)
+    return DistributedDataParallel(config, ddp, model, disable_bucketing=bool(chunk))
 
 
 def batches(args: argparse.Namespace, device: torch.device) -> Iterator[torch.Tensor]:
@@ -258,6 +277,17 @@ def forward_step(data: Iterator[torch.Tensor], model: torch.nn.Module):
     return losses, mean_loss
 
 
+def evaluate(
+    model: list[DistributedDataParallel], run_micro_batches: Callable[..., object], micro_batches: int
+) -> None:
+    for chunk in model:
+        chunk.eval()
+    with torch.no_grad():
+        run_micro_batches(num_microbatches=micro_batches, forward_only=True)
+    for chunk in model:
+        chunk.train()
+
+
 def main() -> None:
     args = parse_args()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -269,6 +299,7 @@ def main() -> None:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
+        virtual_pipeline_model_parallel_size=args.chunks if args.chunks > 1 else None,
         expert_model_parallel_size=args.ep,
         expert_tensor_parallel_size=args.expert_tp if args.experts else None,
         create_gloo_process_groups=False,
@@ -276,7 +307,8 @@ def main() -> None:
     torch.manual_seed(1234)
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
     config = build_config(args)
-    model = build_model(args, config)
+    numbers = range(args.chunks) if args.chunks > 1 else [None]
+    model = [build_chunk(args, config, chunk) for chunk in numbers]
     config.finalize_model_grads_func = finalize_model_grads
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
@@ -288,26 +320,27 @@ def main() -> None:
             params_dtype=torch.bfloat16,
             use_distributed_optimizer=not args.no_dist_optimizer,
         ),
-        [model],
+        model,
         use_gloo_process_groups=False,
     )
     run_micro_batches = partial(
         get_forward_backward_func(),
         forward_step_func=forward_step,
-        data_iterator=batches(args, device),
-        model=[model],
-        num_microbatches=args.micro_batches,
+        data_iterator=[batches(args, device) for _ in model],
+        model=model,
         seq_length=args.seq,
         micro_batch_size=args.micro_batch_size,
-        forward_only=False,
     )
 
     for iteration in range(args.iterations):
         start = time.perf_counter()
-        model.zero_grad_buffer()
+        for chunk in model:
+            chunk.zero_grad_buffer()
         optimizer.zero_grad()
-        losses = run_micro_batches()
+        losses = run_micro_batches(num_microbatches=args.micro_batches, forward_only=False)
         _, grad_norm, _ = optimizer.step()
+        if args.evaluate:
+            evaluate(model, run_micro_batches, args.evaluate)
         loss = torch.stack([entry["loss"] for entry in losses]).mean().item() if losses else math.nan
         if rank == world_size - 1:  # the last stage, where the loss is
             print(

@@ -128,11 +128,50 @@ def test_tensor_and_pipeline_parallel_ranks_agree_and_recompute_with_the_counts_
 
 
 @pytest.mark.torch
+def test_interleaved_chunks_and_evaluation_are_counted_apart():
+    """World 4: pipeline 2 of two chunks each, expert 2; layers 1 to 4 lie on stages 0, 1, 0, 1."""
+    rule = parse_rule("ragged-source:seed=2")
+    flags = "--pp 2 --chunks 2 --layers 4 --experts 4 --ep 2 --recompute full --evaluate 2"
+    graph = run(*flags.split(), world_size=4, routing=str(rule))
+    shape = RoutingShape(tokens=SEQUENCE, topk=2, experts=4, ranks=2, sources=2)
+    orders = {  # of the two stages: chunk and micro-batch
+        0: "f00 f01 f10 f11 r10 b10 r11 b11 r00 b00 r01 b01",
+        1: "f00 f01 f10 r10 b10 f11 r11 b11 r00 b00 r01 b01",
+    }
+    for rank in range(4):
+        stage = rank // 2
+        schedule = []
+        for step in range(STEPS):
+            for word in orders[stage].split():
+                way = "backward" if word[0] == "b" else "forward"
+                schedule.append((step, way, int(word[2]), [1 + stage + 2 * int(word[1])]))
+            if step < STEPS - 1:  # the record ends with the last step
+                schedule += [
+                    (step + 1, "forward", EVALUATION + m, [1 + stage + 2 * chunk])
+                    for chunk in range(2)
+                    for m in range(2)
+                ]
+        own, found = exchanges(graph, rank)
+        assert without_idle(found) == without_idle(expected(rule, shape, own, schedule))
+    assert replay(graph).events > 0
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize(
     "flags", ["--tp 2 --pp 2 --ep 2", "--tp 4 --ep 2 --expert-tp 1 --dispatcher allgather"]
 )
 def test_uneven_gathers_of_tensor_parallel_experts_meet(flags):
     graph = run(*flags.split(), "--experts", "4", world_size=8, routing="ragged-source")
+    assert replay(graph).events > 0
+
+
+@pytest.mark.torch
+def test_tokens_above_the_capacity_of_an_expert_are_dropped():
+    """Half of all assignments are for expert 0, which takes 1.5 times its share: 192 of 256 tokens."""
+    flags = ["--experts", "4", "--ep", "2", "--capacity", "1.5"]
+    graph = run(*flags, world_size=2, routing="hot-experts:heat=7", iterations=1)
+    _, found = exchanges(graph, 0)
+    assert (found[0] // (2 * HIDDEN)).tolist() == [[192 + 86, 85 + 85], [192 + 86, 192 + 85]]
     assert replay(graph).events > 0
 
 
@@ -196,6 +235,8 @@ def test_sizes_of_the_example_that_cannot_be_are_told_in_one_line():
         "--experts 8 --ep 8 --tp 2": "expert-tp 2 x ep 8 x pp 1 and the world size: 16 does not divide 8",
         "--experts 6 --ep 4": "ep and experts: 4 does not divide 6",
         "--experts 4 --topk 5": "topk 5: expected 1 to the 4 experts",
+        "--pp 2 --chunks 2 --micro-batches 3": "pp and micro-batches (interleaved pipeline): 2 does not",
+        "--chunks 2": "chunks 2: expected pp above 1",
         "--ep 2": "ep 2, expert-tp 1: nothing to part without --experts",
         "--experts 8 --tp 2 --no-sequence-parallel": "experts with tp above 1 need sequence parallelism",
     }
