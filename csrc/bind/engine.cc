@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -11,6 +12,8 @@
 #include "bind/bind.h"
 #include "bind/numpy.h"
 #include "engine/alone.h"
+#include "engine/outside.h"
+#include "engine/port.h"
 #include "engine/replay.h"
 
 namespace prism::bind {
@@ -50,22 +53,63 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   return out;
 }
 
+ReplayOptions options_of(std::uint32_t threads, const std::vector<Slow>& slow_ranks,
+                         const ClusterProfile* cluster, const DeviceProfile* device,
+                         std::int64_t eager_bytes) {
+  ReplayOptions options;
+  options.threads = threads;
+  for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
+    options.slow_ranks.push_back({rank, factor, from_ns, to_ns});
+  }
+  options.cluster = cluster;
+  options.device = device;
+  options.eager_bytes = eager_bytes;
+  return options;
+}
+
+// The engine keeps a descriptor of its own.
+PortMemory shared(const PortMemory& memory) {
+  const int fd = fcntl(memory.fd(), F_DUPFD_CLOEXEC, 0);
+  return PortMemory::open(fd);
+}
+
 }  // namespace
 
 void init_engine(nb::module_& m) {
+  nb::class_<PortMemory>(m, "PortMemory")
+      .def_static(
+          "create", [](std::size_t ranks) { return PortMemory::create(ranks); }, nb::arg("ranks"))
+      .def_prop_ro("fd", &PortMemory::fd);
+  m.def(
+      "emulate",
+      [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
+         const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
+         const PortMemory& memory, std::vector<std::uint32_t> ranks,
+         const nb::typed<nb::callable, void(std::int64_t)>& idle) {
+        const ReplayOptions options = options_of(threads, slow_ranks, cluster, device, eager_bytes);
+        PortRanks outside(shared(memory), std::move(ranks), [&](std::chrono::nanoseconds ns) {
+          const nb::gil_scoped_acquire interpreter;
+          idle(ns.count());
+        });
+        ReplayResult result;
+        {
+          const nb::gil_scoped_release no_gil;
+          result = emulate(graph, options, outside);
+        }
+        auto out = to_dict(std::move(result));
+        out["messages"] = outside.messages();
+        out["first_post_ns"] = outside.first_post_ns();
+        return out;
+      },
+      nb::arg("graph"), nb::arg("threads"), nb::arg("slow_ranks"), nb::arg("cluster").none(),
+      nb::arg("device").none(), nb::arg("eager_bytes"), nb::arg("ports"), nb::arg("ranks"),
+      nb::arg("idle"));
   m.def(
       "replay",
       [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
          const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
          std::vector<std::uint32_t> timeline_ranks) {
-        ReplayOptions options;
-        options.threads = threads;
-        for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
-          options.slow_ranks.push_back({rank, factor, from_ns, to_ns});
-        }
-        options.cluster = cluster;
-        options.device = device;
-        options.eager_bytes = eager_bytes;
+        ReplayOptions options = options_of(threads, slow_ranks, cluster, device, eager_bytes);
         options.timeline_ranks = std::move(timeline_ranks);
         ReplayResult result;
         {

@@ -93,6 +93,10 @@ void init_vgpu(nb::module_& m) {
   m.def("vgpu_start", &start, nb::arg("rank"), nb::arg("world_size"), nb::arg("device_count"),
         nb::arg("device_profile"), nb::arg("cluster_profile"), nb::arg("measure_host") = false);
   m.def(
+      "vgpu_attach",
+      [](int fd, std::size_t number) { Session::get().attach(PortMemory::open(fd), number); },
+      nb::arg("fd"), nb::arg("number"));
+  m.def(
       "vgpu_mark",
       [](std::string_view kind, std::string_view label) {
         Session::get().mark(mark_of(kind), label);

@@ -198,6 +198,7 @@ PortRanks::PortRanks(PortMemory memory, std::vector<std::uint32_t> ranks, Idle i
     : memory_(std::move(memory)), ranks_(std::move(ranks)), idle_(std::move(idle)) {
   PRISM_CHECK(ranks_.size() == memory_.ranks());
   taken_.assign(ranks_.size(), 0);
+  silent_ = ranks_.size();
 }
 
 void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
@@ -206,6 +207,9 @@ void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
   const std::uint64_t posted = port.posted.load(std::memory_order_acquire);
   if (posted == taken_[i]) return;
   messages_ += posted - taken_[i];
+  if (taken_[i] == 0 && --silent_ == 0) {
+    first_post_ns_ = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin_).count();
+  }
   for (; taken_[i] != posted; ++taken_[i]) {
     std::memcpy(&posts.emplace_back(), slot(port, slots, taken_[i]), sizeof(Post));
   }

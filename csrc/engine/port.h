@@ -73,6 +73,8 @@ class PortRanks : public OutsideRanks {
 
   std::uint64_t messages() const noexcept { return messages_; }  // posts and answers
   std::uint64_t posts(std::size_t i) const noexcept { return taken_[i]; }
+  // From the making of this until the last rank had posted something; 0: not yet.
+  std::int64_t first_post_ns() const noexcept { return first_post_ns_; }
 
  private:
   bool news() const noexcept;
@@ -81,6 +83,9 @@ class PortRanks : public OutsideRanks {
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint64_t> taken_;
   std::uint64_t messages_ = 0;
+  std::size_t silent_ = 0;  // ranks that have posted nothing yet
+  std::int64_t first_post_ns_ = 0;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   Idle idle_;
 };
 

@@ -53,7 +53,11 @@ const Op* Recorded::expected() {
 }
 
 void Recorded::follow(Post& post) {
-  if (post.ended || post.op.kind == OpKind::query) return;
+  if (post.ended) {
+    if (const Op* op = expected()) diverge(post, op);
+    return;
+  }
+  if (post.op.kind == OpKind::query) return;
   if (is_communication(post.op.kind)) post.op.ref = slot_of(post);
   const Op* op = expected();
   if (op == nullptr || !same(post, *op)) diverge(post, op);
@@ -118,7 +122,7 @@ std::string Recorded::describe(const Post& post) const {
 void Recorded::diverge(const Post& post, const Op* op) const {
   std::string text = cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ");
   text += op == nullptr ? std::string("nothing more is recorded") : cat("recorded ", describe(*op));
-  text += cat(", found ", describe(post));
+  text += post.ended ? std::string(", but its program has ended") : cat(", found ", describe(post));
   if (block_ != 0 && block_ - 1 < program_.call_sites.size()) {
     const std::string_view site = graph_.string(program_.call_sites[block_ - 1]);
     if (!site.empty()) text += cat("; the next recorded communication is at ", site);

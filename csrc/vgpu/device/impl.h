@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "engine/port.h"
 #include "engine/rank_clock.h"
 #include "graph/recorder.h"
 #include "vgpu/device/kernels.h"
@@ -44,8 +45,9 @@ struct Communicator {
   OpenCommunicator open;
   std::vector<std::uint32_t> members;
   CommShape shape;
-  bool ready = false;    // shape is known
-  bool guessed = false;  // members are not: taken as consecutive ranks
+  bool ready = false;          // shape is known
+  bool guessed = false;        // members are not: taken as consecutive ranks
+  std::uint64_t identity = 0;  // for the engine of an emulation
 };
 
 struct FailedAllocation {
@@ -87,6 +89,9 @@ struct Session::Impl {
 
   std::vector<Communicator> communicators;
   MemberSource member_source;
+  // Set in an emulation: the engine, not `clock`, knows the times of this rank.
+  std::unique_ptr<Port> port;
+  std::vector<std::uint64_t> kernel_identities;  // by id of the recorder
   std::map<std::pair<std::string, std::string>, std::uint64_t> unimplemented;
   ReadCount reads[4];
 
@@ -119,12 +124,24 @@ struct Session::Impl {
     op.host_ns = host_time(profile_ns);
     clock.spend(op.host_ns);
   }
-  void append(const Op& op) {
+  // Every op of the rank passes here, in order. Returns what the engine told, if it was asked.
+  std::int64_t append(const Op& op, Ask ask = Ask::nothing) {
     if (!frees.empty()) append_frees();
     recorder->append(op);
+    return port == nullptr ? 0 : post(op, ask);
   }
+  std::int64_t post(const Op& op, Ask ask);
+  void post_end();
+  std::int64_t query(const Event& event, Ask ask, std::uint32_t profile_ns);
+  // Whether what ends at `time` is done for the host; `told`: what the engine said, if it was
+  // asked.
+  bool is_done(std::int64_t time, std::int64_t told) const noexcept {
+    return port != nullptr ? told != 0 : clock.is_done(time);
+  }
+  // An op after which the host waits for the device waits for the engine's word in an emulation.
   void end(const Op& op) {
-    append(op);
+    const bool waits = is_host_sync(op.kind) || (op.is_blocking() && !op.continues());
+    append(op, waits ? Ask::host_time : Ask::nothing);
     if (options.measure_host) last = std::chrono::steady_clock::now();
   }
   // A kernel, copy or set.

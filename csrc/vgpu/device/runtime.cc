@@ -37,6 +37,7 @@ void Session::Impl::append_frees() {
   for (const std::int64_t bytes : frees) {
     op.bytes = bytes;
     recorder->append(op);
+    if (port != nullptr) post(op, Ask::nothing);
   }
   frees.clear();
 }

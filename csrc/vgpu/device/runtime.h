@@ -85,7 +85,7 @@ class Runtime {
   Outcome synchronize_event(void* event);
   Outcome query_event(void* event);
   // Milliseconds of the rank's clock between two events that have been reached.
-  Outcome elapsed(void* start, void* end, float& milliseconds) const;
+  Outcome elapsed(void* start, void* end, float& milliseconds);
 
  private:
   Runtime();

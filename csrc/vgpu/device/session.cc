@@ -93,6 +93,7 @@ void Session::start(const SessionOptions& options) {
   impl.events.for_each([](Event& event) { event.recorded = false; });
   impl.watchdog.begin();
   impl.kernels = KernelTable();
+  impl.kernel_identities.clear();
   impl.communicators.clear();
   impl.communicator_bytes = 0;
   impl.peak_device_bytes = impl.held(0);
@@ -193,6 +194,7 @@ void Session::end_watch() {
 void Session::stop() {
   impl_->drain_everything();
   const std::lock_guard lock(impl_->mutex);
+  impl_->post_end();
   impl_->active = false;
 }
 
@@ -201,6 +203,7 @@ Graph Session::finish(const MemoryPeaks& peaks, std::string_view metadata) {
   impl.drain_everything();
   const std::lock_guard lock(impl.mutex);
   PRISM_CHECK(impl.recorder != nullptr);
+  impl.post_end();
   impl.active = false;
   MemoryPeaks all = peaks;
   all.device_bytes = impl.peak_device_bytes;

@@ -12,6 +12,7 @@
 
 #include "comm/cluster.h"
 #include "cost/device_profile.h"
+#include "engine/port.h"
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "vgpu/device/ranges.h"
@@ -91,6 +92,10 @@ class Session {
 
   // Asked once a communicator, at its first use, unless its members are set before.
   void set_member_source(MemberSource source);
+  // From start() on, every op is posted there as number `number` of its ranks, and times come from
+  // there: the process is a rank of an emulation. To be called before start().
+  void attach(PortMemory memory, std::size_t number);
+
   // The end of a rank.
   std::vector<OpenCommunicator> communicators() const;
   void set_members(std::uint32_t slot, std::span<const std::uint32_t> members);

@@ -101,8 +101,12 @@ Outcome Runtime::query_stream(void* stream) {
     const std::lock_guard lock(impl_.mutex);
     if (impl_.active) {
       const std::uint16_t index = impl_.index_of(*s);
-      impl_.call(OpKind::query, index, impl_.options.device.host.query_ns);
-      if (!impl_.clock.is_done(impl_.clock.stream(index))) return Outcome::not_ready;
+      Op op;
+      op.kind = OpKind::query;
+      op.stream = index;
+      impl_.begin(op, impl_.options.device.host.query_ns);
+      const std::int64_t told = impl_.append(op, Ask::stream_done);
+      if (!impl_.is_done(impl_.clock.stream(index), told)) return Outcome::not_ready;
     }
   }
   impl_.drain_stream(*s);
@@ -262,20 +266,16 @@ Outcome Runtime::query_event(void* event) {
   {
     const std::lock_guard lock(impl_.mutex);
     if (impl_.active && e->recorded) {
-      Op op;
-      op.kind = OpKind::query;
-      op.event_stream = e->stream;
-      op.peer = impl_.records[e->stream] - e->record + 1;
-      impl_.begin(op, impl_.options.device.host.query_ns);
-      impl_.end(op);
-      if (!impl_.clock.is_done(e->time_ns)) return Outcome::not_ready;
+      const std::int64_t told =
+          impl_.query(*e, Ask::event_done, impl_.options.device.host.query_ns);
+      if (!impl_.is_done(e->time_ns, told)) return Outcome::not_ready;
     }
   }
   impl_.drain_event(*e);
   return Outcome::done;
 }
 
-Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) const {
+Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) {
   const std::lock_guard lock(impl_.mutex);
   const Event* from = HandleTable<Event>::find(start);
   const Event* to = HandleTable<Event>::find(end);
@@ -285,10 +285,18 @@ Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) const {
     return Outcome::bad_handle;  // never recorded, or made without timing
   }
   if (!from->recorded || !to->recorded) return Outcome::done;  // outside a rank: no clock
-  if (!impl_.clock.is_done(from->reached_ns) || !impl_.clock.is_done(to->reached_ns)) {
-    return Outcome::not_ready;
+  std::int64_t begin = from->reached_ns, reached = to->reached_ns;
+  if (impl_.port == nullptr) {
+    if (!impl_.clock.is_done(begin) || !impl_.clock.is_done(reached)) return Outcome::not_ready;
+  } else {
+    if (!impl_.active) return Outcome::not_ready;
+    for (const Event* event : {from, to}) {
+      if (impl_.query(*event, Ask::event_done, 0) == 0) return Outcome::not_ready;
+    }
+    begin = impl_.query(*from, Ask::event_time, 0);
+    reached = impl_.query(*to, Ask::event_time, 0);
   }
-  milliseconds = static_cast<float>(static_cast<double>(to->reached_ns - from->reached_ns) * 1e-6);
+  milliseconds = static_cast<float>(static_cast<double>(reached - begin) * 1e-6);
   return Outcome::done;
 }
 

@@ -13,6 +13,10 @@ KernelInfo Session::Impl::make_kernel(std::string_view name, const KernelShape& 
   kernel.duration_ns = cost.duration_ns;
   kernel.provenance = cost.provenance;
   kernel.id = recorder->kernel(name, shape);
+  if (port != nullptr) {
+    if (kernel.id >= kernel_identities.size()) kernel_identities.resize(kernel.id + std::size_t{1});
+    kernel_identities[kernel.id] = kernel_identity(name, shape);
+  }
   return kernel;
 }
 
@@ -130,6 +134,7 @@ void Session::Impl::know_members(Communicator& communicator) {
     communicator.shape = shape_of(communicator.members, options.cluster);
   }
   communicator.ready = true;
+  communicator.identity = communicator_identity(communicator.open.name, communicator.members);
   communicator_bytes += prism::communicator_bytes(communicator.shape, options.cluster);
   peak_device_bytes = std::max(peak_device_bytes, held(0));
 }

@@ -190,8 +190,13 @@ class Launcher:
                 os.close(running.output.fd)
             self._running.clear()
 
-    def start(self, rank: int, *, want_groups: bool = False) -> None:
-        """Forks a rank; ``want_groups``: its summary holds the process groups of the whole job."""
+    def start(self, rank: int, *, want_groups: bool = False, port: tuple[int, int] | None = None) -> None:
+        """Forks a rank.
+
+        ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptor of
+        an emulation's mailboxes, and which of them is the rank's.
+        """
+        request = {"run": rank, "want_groups": want_groups, "port": None if port is None else port[1]}
         with contextlib.ExitStack() as undo:
             record_fd = os.memfd_create(f"prism-rank-{rank}")
             undo.callback(os.close, record_fd)
@@ -202,7 +207,8 @@ class Launcher:
                 self._selector.register(read_end, selectors.EVENT_READ, running.output)
                 self._running[rank] = running
                 undo.pop_all()
-                self._send({"run": rank, "want_groups": want_groups}, [record_fd, write_end])
+                ports = [] if port is None else [port[0]]
+                self._send(request, [record_fd, write_end, *ports])
             finally:
                 os.close(write_end)
 
@@ -231,6 +237,14 @@ class Launcher:
             self._channel.send(message, fds)
         except OSError as error:
             raise self._parent_is_gone() from error
+
+    def ends(self) -> list[RankEnd]:
+        """The ranks that have ended meanwhile; does not wait."""
+        self._unread += self._poll(0)
+        self._end_overdue()
+        found = [self._ended(message) for message in self._unread]
+        self._unread.clear()
+        return found
 
     def _poll(self, timeout_s: float) -> list[dict[str, Any]]:
         messages = []

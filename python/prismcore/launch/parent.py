@@ -143,7 +143,7 @@ class Parent:
             return False
         request, fds = received
         if "run" in request:
-            self._fork(request["run"], request["want_groups"], fds)
+            self._fork(request["run"], request["want_groups"], request.get("port"), fds)
         elif "kill" in request:
             for pid, rank in self._ranks.items():
                 if rank == request["kill"]:
@@ -153,25 +153,27 @@ class Parent:
                 stop(pid)
         return True
 
-    def _fork(self, rank: int, want_groups: bool, fds: list[int]) -> None:
+    def _fork(self, rank: int, want_groups: bool, port: int | None, fds: list[int]) -> None:
         parent_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                self._become(rank, want_groups, fds, parent_pid)
+                self._become(rank, want_groups, port, fds, parent_pid)
             finally:
                 os._exit(71)
         for fd in fds:
             os.close(fd)
         self._ranks[pid] = rank
 
-    def _become(self, rank: int, want_groups: bool, fds: list[int], parent_pid: int) -> NoReturn:
+    def _become(
+        self, rank: int, want_groups: bool, port: int | None, fds: list[int], parent_pid: int
+    ) -> NoReturn:
         os.setsid()
         die_with_parent(parent_pid)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        record_fd, output_fd = fds
+        record_fd, output_fd, *ports = fds
         for standard in (1, 2):
             os.dup2(output_fd, standard)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -185,7 +187,8 @@ class Parent:
         os.environ.update(rank_environment(rank, job.world_size, job.gpus_per_node))
         from prismcore.launch.rank import RankRun
 
-        RankRun(job, rank, record_fd=record_fd, want_groups=want_groups).run()
+        place = None if port is None else (ports[0], port)
+        RankRun(job, rank, record_fd=record_fd, want_groups=want_groups, port=place).run()
 
     def _reap(self) -> None:
         while self._ranks:

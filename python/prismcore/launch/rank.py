@@ -65,13 +65,25 @@ class _Device:
 
 
 class RankRun:
-    """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns."""
+    """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns.
 
-    def __init__(self, job: RankJob, rank: int, *, record_fd: int, want_groups: bool) -> None:
+    ``port``: descriptor of the emulation's mailboxes and the number of this rank's; None: a collection.
+    """
+
+    def __init__(
+        self,
+        job: RankJob,
+        rank: int,
+        *,
+        record_fd: int,
+        want_groups: bool,
+        port: tuple[int, int] | None = None,
+    ) -> None:
         self.job = job
         self.rank = rank
         self._record_fd = record_fd
         self._want_groups = want_groups
+        self._port = port
         self._started = time.perf_counter()
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
@@ -109,6 +121,8 @@ class RankRun:
         self._keep_peaks()
         # The virtual GPU has no cuDNN; flash, memory-efficient and math attention remain.
         torch.backends.cuda.enable_cudnn_sdp(False)
+        if self._port is not None:
+            _core.vgpu_attach(*self._port)
         _core.vgpu_start(
             self.rank, job.world_size, job.gpus_per_node, job.device, job.cluster, job.measure_host
         )
