@@ -12,6 +12,7 @@ __all__ = [
     "CollectError",
     "DeadlockError",
     "DivergenceError",
+    "EmulateError",
     "GraphError",
     "GraphFormatError",
     "MismatchError",
@@ -65,6 +66,10 @@ class DivergenceError(PrismError):
 
 class CollectError(PrismError):
     """A job cannot be collected as asked (sizes, script, environment)."""
+
+
+class EmulateError(PrismError):
+    """A job cannot be emulated as asked (ranks, graph, script)."""
 
 
 class RankFailedError(CollectError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,13 +79,19 @@ def replay(
     raw = _core.replay(
         graph.core,
         threads=min(threads, 256),
-        slow_ranks=[_slow(s) for s in slow_ranks],
+        slow_ranks=[slow_to_core(s) for s in slow_ranks],
         cluster=None if cluster is None else cluster.to_core(),
         device=None if device is None else device.to_core(),
         eager_bytes=eager_bytes,
         timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
     )
-    wall_time_s = time.perf_counter() - begin
+    return result_of(raw, graph, wall_time_s=time.perf_counter() - begin, has_timeline=bool(timeline_ranks))
+
+
+def result_of(
+    raw: Mapping[str, Any], graph: Graph, *, wall_time_s: float, has_timeline: bool = False
+) -> ReplayResult:
+    """What the engine found over `graph`, under the names of the core's ``ReplayResult``."""
     iterations: int = raw["iterations"]
     warm_up = graph.metadata.get("warmup_iterations", 0)
     shape = (len(raw["ranks"]), iterations)
@@ -101,7 +108,7 @@ def replay(
         timeline=Timeline(
             **{key.removeprefix("timeline_"): raw[key] for key in raw if key.startswith("timeline_")}
         )
-        if timeline_ranks
+        if has_timeline
         else None,
         warnings=raw["warnings"],
     )
@@ -125,7 +132,8 @@ def recorded_eager_bytes(graph: Graph) -> int:
     return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes
 
 
-def _slow(slow: SlowRank) -> tuple[int, float, int, int]:
+def slow_to_core(slow: SlowRank) -> tuple[int, float, int, int]:
+    """As the core takes it; raises GraphError."""
     what = f"slow rank {slow.rank!r}:"
     rank = u32(slow.rank, "slow rank")
     try:

@@ -1,0 +1,167 @@
+"""Emulation of a job: rank processes on one side, the engine with the ghosts on the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prismcore import _core
+from prismcore.collect.failures import failure_of
+from prismcore.emulate.options import EmulateOptions
+from prismcore.emulate.result import EmulateResult, SandboxResult
+from prismcore.errors import DeadlockError, EmulateError, PrismError
+from prismcore.graph import Graph
+from prismcore.launch.launcher import Launcher, RankEnd
+from prismcore.profiles.cluster import parse_cluster
+from prismcore.rank_list import format_ranks
+from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, slow_to_core
+
+__all__ = ["emulate"]
+
+_LAST_WORDS_S = 2.0
+"""A rank that ends with an error may still be telling it when the ghosts are stuck already."""
+
+ProgressCallback = Callable[[str], None]
+
+
+def emulate(graph: Graph, options: EmulateOptions, progress: ProgressCallback | None = None) -> EmulateResult:
+    """Runs the sandbox ranks of ``options`` for real, all others as ghosts from `graph`.
+
+    Times are virtual: they do not depend on the load of this machine, and a rank that does what it
+    recorded takes exactly what the replay says.
+
+    Raises:
+        EmulateError: the graph or the options do not allow it.
+        DivergenceError: a rank did something else than the graph recorded of it.
+        DeadlockError: ranks wait for others that never come.
+        MismatchError: ranks meet in a communication op that they disagree about.
+        RankFailedError: a rank ended with an error, or did nothing for ``options.silence_s``.
+        OutOfMemoryError: a rank does not fit into its device's memory.
+    """
+    return _Emulation(graph, options, progress or (lambda _: None)).run()
+
+
+class _Emulation:
+    def __init__(self, graph: Graph, options: EmulateOptions, progress: ProgressCallback) -> None:
+        self._graph = graph
+        self._options = options
+        self._progress = progress
+        self._started = time.perf_counter()
+        self._ranks = sorted(options.sandbox)
+        self._ends: dict[int, RankEnd] = {}
+        absent = set(self._ranks).difference(graph.ranks.tolist())
+        if absent:
+            raise EmulateError(
+                f"sandbox ranks {format_ranks(absent)} found, expected ranks of the graph: "
+                f"{format_ranks(graph.ranks.tolist()) or 'none'}"
+            )
+        self._metadata = graph.metadata
+        for key in ("device", "cluster", "iterations", "host"):
+            if key not in self._metadata:
+                raise EmulateError(
+                    f"the graph does not say with which {key} it was collected; expected a graph of "
+                    "prism collect"
+                )
+
+    def run(self) -> EmulateResult:
+        options, metadata = self._options, self._metadata
+        self._progress("replaying the graph")
+        expected = replay(self._graph, slow_ranks=options.slow_ranks)
+        cluster_text = str(metadata["cluster"])
+        routing = options.routing or metadata.get("routing") or "balanced"
+        self._progress("importing the program's modules")
+        with Launcher(
+            command=options.command,
+            folder=(options.working_directory or Path.cwd()).resolve(),
+            world_size=self._graph.world_size,
+            gpus_per_node=parse_cluster(cluster_text, "the graph's cluster profile").gpus_per_node,
+            device=str(metadata["device"]).removeprefix("virtual:"),
+            cluster_text=cluster_text,
+            measure_host=metadata["host"] == "measured",
+            iterations=int(metadata["iterations"]),
+            preload=options.preload,
+            environment=options.environment,
+            rank_timeout_s=float("inf"),
+            routing=routing,
+        ) as launcher:
+            raw, engine_started, engine_s = self._run_ranks(launcher)
+        sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks}
+        job = result_of(raw, self._graph, wall_time_s=engine_s)
+        return EmulateResult(
+            sandbox=sandbox,
+            job=job,
+            replay_median_iteration_time_ns=expected.median_iteration_time_ns,
+            ghosts=len(self._graph.ranks) - len(self._ranks),
+            messages=raw["messages"],
+            diverged=False,
+            bootstrap_s=engine_started - self._started + raw["first_post_ns"] * 1e-9,
+            wall_time_s=time.perf_counter() - self._started,
+            warnings=list(job.warnings),
+        )
+
+    def _run_ranks(self, launcher: Launcher) -> tuple[dict[str, Any], float, float]:
+        """What the engine found, when it began, and how long it took."""
+        ports = _core.PortMemory.create(len(self._ranks))
+        self._progress("running the sandbox ranks")
+        for number, rank in enumerate(self._ranks):
+            launcher.start(rank, port=(ports.fd, number))
+        began = time.perf_counter()
+        try:
+            raw: dict[str, Any] = _core.emulate(
+                self._graph.core,
+                threads=1,
+                slow_ranks=[slow_to_core(s) for s in self._options.slow_ranks],
+                cluster=None,
+                device=None,
+                eager_bytes=recorded_eager_bytes(self._graph),
+                ports=ports,
+                ranks=self._ranks,
+                idle=lambda ns: self._look_after(launcher, ns),
+            )
+        except DeadlockError:
+            self._look_for_failures(launcher)
+            raise
+        took = time.perf_counter() - began
+        while len(self._ends) < len(self._ranks):
+            self._take(launcher.next_end())
+        return raw, began, took
+
+    def _look_after(self, launcher: Launcher, idle_ns: int) -> None:
+        """Called by the engine while no rank posts anything."""
+        for end in launcher.ends():
+            self._take(end)
+        running = sorted(set(self._ranks).difference(self._ends))
+        if idle_ns > self._options.silence_s * 1e9:
+            raise EmulateError(
+                f"ranks {format_ranks(running)} have done nothing for {self._options.silence_s:g} s; "
+                "expected ops of their program"
+            )
+
+    def _look_for_failures(self, launcher: Launcher) -> None:
+        """Raises what a rank that ended with an error says, if there is one."""
+        until = time.perf_counter() + _LAST_WORDS_S
+        while time.perf_counter() < until and launcher.running:
+            for end in launcher.ends():
+                self._take(end)
+            time.sleep(0.02)
+
+    def _take(self, end: RankEnd) -> None:
+        failure: PrismError | None = failure_of(
+            end, world_size=self._graph.world_size, timeout_s=float("inf")
+        )
+        if failure is not None:
+            raise failure
+        self._ends[end.rank] = end
+
+    def _sandbox_result(self, rank: int, raw: dict[str, Any]) -> SandboxResult:
+        peaks = Graph.from_bytes(self._ends[rank].graph).rank(rank).peaks
+        at = raw["ranks"].tolist().index(rank)
+        iterations: int = raw["iterations"]
+        ends = raw["iteration_end_ns"].reshape(-1, iterations)[at].tolist()
+        return SandboxResult(
+            iteration_time_ns=[end - begin for begin, end in zip([0, *ends], ends, strict=False)],
+            peak_allocated_bytes=peaks.allocated_bytes,
+            peak_reserved_bytes=peaks.reserved_bytes,
+        )

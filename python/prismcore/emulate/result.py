@@ -1,0 +1,56 @@
+"""What an emulation found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prismcore.replay import ReplayResult
+
+__all__ = ["EmulateResult", "SandboxResult"]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SandboxResult:
+    """One rank that ran."""
+
+    iteration_time_ns: Sequence[int]  #: of this rank, in the order of iterations
+    peak_allocated_bytes: int  #: of torch's allocator
+    peak_reserved_bytes: int
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class EmulateResult:
+    """``job`` is the whole job as it ran: sandbox ranks as they did, ghosts as recorded."""
+
+    sandbox: Mapping[int, SandboxResult]  #: by rank, rising
+    job: ReplayResult
+    replay_median_iteration_time_ns: int  #: of a plain replay under the same perturbations
+    ghosts: int  #: ranks that did not run
+    messages: int  #: ops posted by and answers given to the ranks that ran
+    diverged: bool  #: a rank left its recorded program
+    bootstrap_s: float  #: from the start until every sandbox rank had done its first op
+    wall_time_s: float
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of ``prism emulate --json``."""
+        return {
+            "sandbox": {
+                rank: {
+                    "iteration_time_ns": list(found.iteration_time_ns),
+                    "peak_allocated_bytes": found.peak_allocated_bytes,
+                    "peak_reserved_bytes": found.peak_reserved_bytes,
+                }
+                for rank, found in self.sandbox.items()
+            },
+            "median_iteration_time_ns": self.job.median_iteration_time_ns,
+            "replay_median_iteration_time_ns": self.replay_median_iteration_time_ns,
+            "ghosts": self.ghosts,
+            "messages": self.messages,
+            "diverged": self.diverged,
+            "bootstrap_s": self.bootstrap_s,
+            "wall_time_s": self.wall_time_s,
+            "warnings": self.warnings,
+        }
