@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from prismcore.collect.failures import failure_of
 from prismcore.errors import CollectError, OutOfMemoryError, RankFailedError
 from prismcore.graph import Graph
+from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.launch.modules import find_program, installed, mentions, top_level_imports
 from prismcore.profiles.cluster import cluster_text

@@ -22,6 +22,7 @@ MAY_USE = {
         "traces",
     },
     "collect": {"adapters", "graph", "launch", "profiles", "routing"},
+    "emulate": {"graph", "launch", "profiles", "replay", "routing"},
     "launch": {"adapters", "profiles", "routing"},
     "report": {"graph", "profiles", "replay"},
     "replay": {"graph", "profiles"},

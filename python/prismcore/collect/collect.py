@@ -12,7 +12,6 @@ from typing import Any
 import prismcore
 from prismcore import interrupts
 from prismcore.collect.classes import ClassFinder
-from prismcore.collect.failures import failure_of
 from prismcore.collect.iterations import mark_iterations
 from prismcore.collect.likeness import Record
 from prismcore.collect.options import (
@@ -35,6 +34,7 @@ from prismcore.collect.records import (
 from prismcore.collect.roles import Roles
 from prismcore.errors import CollectError, PrismError
 from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
+from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.launch.protocol import ENDED_BY_STOP
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from prismcore import _core
-from prismcore.collect.failures import failure_of
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.result import EmulateResult, SandboxResult
 from prismcore.errors import DeadlockError, EmulateError, PrismError
 from prismcore.graph import Graph
+from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.profiles.cluster import parse_cluster
 from prismcore.rank_list import format_ranks

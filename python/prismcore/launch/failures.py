@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prismcore.adapters import describe_rank
-from prismcore.collect.roles import GroupRow
 from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError, RoutingError
 from prismcore.launch.launcher import RankEnd
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
@@ -81,7 +80,9 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def places_of(rows: list[GroupRow], rank: int, world_size: int) -> dict[str, tuple[int, int]]:
+def places_of(
+    rows: list[tuple[str, str | None, Sequence[int]]], rank: int, world_size: int
+) -> dict[str, tuple[int, int]]:
     """Position and size of a rank by description of its groups."""
     places = {"default_pg": (rank, world_size)}
     for description, _, ranks in rows:
