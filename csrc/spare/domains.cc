@@ -94,7 +94,8 @@ class Exchange {
       : circle_(circle),
         groups_(static_cast<std::int32_t>(circle.group.size())),
         redundancy_(redundancy),
-        allowed_(allowed) {}
+        allowed_(allowed),
+        stamped_(circle.group.size(), 0) {}
 
   void shift(std::span<const std::int32_t> marks) {
     stacks_.resize(at(groups_) * at(redundancy_));
@@ -133,7 +134,7 @@ class Exchange {
       bool better = false;
       for (std::int32_t group = 0; group < groups_ && budget > 0; ++group) {
         for (std::int32_t place = 0; place < redundancy_ && budget > 0; ++place) {
-          if (--budget; shares_more(group, type(group, place))) {
+          if (--budget; excess(group, type(group, place), group) > 0) {
             better |= swap_best(group, place, draw, /*always=*/false);
             budget -= kTries;
           }
@@ -171,24 +172,19 @@ class Exchange {
       count += domain(host(type, i)) == domain_ ? 1 : 0;
     return count;
   }
-  std::int32_t shared(std::int32_t a, std::int32_t b) const {
-    std::int32_t count = 0;
-    for (std::int32_t i = 0; i < redundancy_; ++i) count += hosts(a, type(b, i)) ? 1 : 0;
-    return count;
-  }
-  bool shares_more(std::int32_t group, std::int32_t type) const {
-    for (std::int32_t i = 0; i < redundancy_; ++i) {
-      const std::int32_t other = host(type, i);
-      if (other != group && shared(group, other) > 1) return true;
-    }
-    return false;
-  }
   // Types shared beyond the first by `group` and the other hosts of `type`, `without` left out.
-  std::int32_t excess(std::int32_t group, std::int32_t type, std::int32_t without) const {
+  std::int32_t excess(std::int32_t group, std::int32_t type_, std::int32_t without) {
+    ++stamp_;
+    for (std::int32_t i = 0; i < redundancy_; ++i) stamped_[at(type(group, i))] = stamp_;
     std::int32_t sum = 0;
     for (std::int32_t i = 0; i < redundancy_; ++i) {
-      const std::int32_t other = host(type, i);
-      if (other != group && other != without) sum += std::max(0, shared(group, other) - 1);
+      const std::int32_t other = host(type_, i);
+      if (other == group || other == without) continue;
+      std::int32_t shared = 0;
+      for (std::int32_t j = 0; j < redundancy_; ++j) {
+        shared += stamped_[at(type(other, j))] == stamp_ ? 1 : 0;
+      }
+      sum += std::max(0, shared - 1);
     }
     return sum;
   }
@@ -231,6 +227,8 @@ class Exchange {
   std::int32_t allowed_;
   std::vector<std::int32_t> stacks_;  // by group, then place
   std::vector<std::int32_t> host_;    // by type, then place
+  std::uint32_t stamp_ = 0;
+  std::vector<std::uint32_t> stamped_;  // by type
 };
 
 }  // namespace

@@ -1,9 +1,13 @@
 // Least cost. A part costs 1 at a place that does not take it for nothing. Costs of a place are
 // convex (free parts first), the flow that survives costs 0, and no cost is negative: so that flow
 // is of least cost for what it carries, and each shortest augmenting path keeps it so. Residual
-// arcs may cost -1 (a part placed by this change is displaced); node prices, distances of earlier
-// searches, keep reduced costs at 0 or more, so that a search is Dijkstra's with a queue by
-// distance. Prices change only where a search went, so everything stays local to the loss.
+// arcs may cost -1 (a part placed by this change is displaced). Node prices keep reduced costs,
+// cost + price(tail) - price(head), at 0 or more; a search is Dijkstra's with a queue by distance.
+//
+// Prices outlive a change. Minus a price is a lower bound on what a part must cost from that node
+// to a group with room. A finished change makes costs higher or leaves them, a failure takes arcs
+// and room away: the bounds still hold, and the next search is led by them to where there is room.
+// Where the depth changes or a group comes back there is new room: then all prices are 0 again.
 //
 // Which depth is impossible. A search without end has seen a set of types and all their live hosts,
 // all full of those types alone: any depth needs ceil(parts of the types / hosts).
@@ -28,8 +32,9 @@ PartFlow::PartFlow(const Placement& placement, std::int32_t parts_per_type, Kept
       rule_(kept),
       types_(placement.stacks().begin(), placement.stacks().end()),
       places_(types_.size()),
-      parts_(types_.size(), 0),
-      kept_(types_.size(), 0),
+      hosted_(types_.size()),
+      live_(types_.size()),
+      live_count_(index(groups_), 0),
       load_(index(groups_), 0),
       changed_(types_.size(), 0),
       nodes_(2 * index(groups_)),
@@ -40,40 +45,48 @@ PartFlow::PartFlow(const Placement& placement, std::int32_t parts_per_type, Kept
     for (std::size_t i = 0; i < hosts.size(); ++i) {
       const auto stack = placement.stack(hosts[i]);
       const auto position = std::find(stack.begin(), stack.end(), type) - stack.begin();
-      places_[index(type) * index(redundancy_) + i] =
+      hosted_[index(type) * index(redundancy_) + i] =
           hosts[i] * redundancy_ + static_cast<std::int32_t>(position);
     }
   }
 }
 
 void PartFlow::assign(std::span<const std::int32_t> parts, std::int32_t depth) {
-  PRISM_CHECK(parts.size() == parts_.size());
-  std::copy(parts.begin(), parts.end(), parts_.begin());
-  if (rule_ == Kept::kSameParts) kept_ = parts_;
+  PRISM_CHECK(parts.size() == places_.size());
   settled_depth_ = depth_ = depth;
-  std::size_t place = 0;
-  for (std::int32_t& load : load_) {
-    load = 0;
-    for (std::int32_t i = 0; i < redundancy_; ++i) load += parts_[place++];
+  std::fill(load_.begin(), load_.end(), 0);
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    places_[i].parts = parts[i];
+    if (rule_ == Kept::kSameParts) places_[i].kept = parts[i];
+    load_[i / index(redundancy_)] += parts[i];
   }
+  for (std::int32_t type = 0; type < groups_; ++type) list_live(type);
+  clear_prices();
 }
 
-inline std::int32_t PartFlow::free_parts(std::int32_t place) const {
-  const std::int32_t kept = kept_[index(place)];
-  return rule_ == Kept::kFirstTypes ? (kept < depth_ ? 1 : 0) : kept;
+void PartFlow::list_live(std::int32_t type) {
+  Host* live = &live_[index(type) * index(redundancy_)];
+  std::int32_t count = 0;
+  for (const std::int32_t place : places_of(type)) {
+    if (const std::int32_t group = group_of(place); alive(group)) live[count++] = {place, group};
+  }
+  live_count_[index(type)] = count;
 }
 
-inline void PartFlow::set_price(Node& node, std::int32_t price) {
-  node.priced = placing_;
-  node.price = price;
+void PartFlow::clear_prices() {
+  for (Node& node : nodes_) node.price = 0;
+}
+
+inline std::int32_t PartFlow::free_parts(const Place& place) const {
+  return rule_ == Kept::kFirstTypes ? (place.kept < depth_ ? 1 : 0) : place.kept;
 }
 
 inline void PartFlow::change(std::int32_t place, std::int32_t by) {
   if (changed_[index(place)] != change_) {
     changed_[index(place)] = change_;
-    changes_.push_back({place, parts_[index(place)]});
+    changes_.push_back({place, places_[index(place)].parts});
   }
-  parts_[index(place)] += by;
+  places_[index(place)].parts += by;
 }
 
 void PartFlow::begin() {
@@ -84,20 +97,36 @@ void PartFlow::begin() {
 
 void PartFlow::remove(std::int32_t group) {
   for (std::int32_t place = group * redundancy_; place < (group + 1) * redundancy_; ++place) {
-    const std::int32_t parts = parts_[index(place)];
+    const std::int32_t type = types_[index(place)];
+    Host* live = &live_[index(type) * index(redundancy_)];
+    std::int32_t& count = live_count_[index(type)];
+    const auto gone =
+        std::find_if(live, live + count, [&](Host host) { return host.place == place; });
+    std::copy(gone + 1, live + count, gone);
+    --count;
+    const std::int32_t parts = places_[index(place)].parts;
     if (parts == 0) continue;
-    removed_.push_back({types_[index(place)], parts});
+    removed_.push_back({type, parts});
     change(place, -parts);
   }
   load_[index(group)] = kDown;
 }
 
-void PartFlow::restore(std::int32_t group) { load_[index(group)] = 0; }
+void PartFlow::restore(std::int32_t group) {
+  load_[index(group)] = 0;
+  for (std::int32_t place = group * redundancy_; place < (group + 1) * redundancy_; ++place) {
+    list_live(types_[index(place)]);
+  }
+  clear_prices();
+}
 
 void PartFlow::finish() {
   settled_depth_ = depth_;
   if (rule_ == Kept::kFirstTypes) return;
-  for (const Change& change : changes_) kept_[index(change.place)] = parts_[index(change.place)];
+  for (const Change& change : changes_) {
+    Place& place = places_[index(change.place)];
+    place.kept = place.parts;
+  }
 }
 
 // What lies above the depth becomes unplaced: by rank, or from the end of the stack.
@@ -106,9 +135,9 @@ void PartFlow::trim() {
     if (load_[index(group)] <= 0) continue;
     for (std::int32_t i = redundancy_ - 1; i >= 0; --i) {
       const std::int32_t place = group * redundancy_ + i;
-      const std::int32_t parts = parts_[index(place)];
+      const auto [parts, kept] = places_[index(place)];
       const std::int32_t above = rule_ == Kept::kFirstTypes
-                                     ? (kept_[index(place)] < depth_ ? 0 : parts)
+                                     ? (kept < depth_ ? 0 : parts)
                                      : std::min(parts, load_[index(group)] - depth_);
       if (above <= 0) continue;
       change(place, -above);
@@ -122,12 +151,14 @@ void PartFlow::undo() {
   for (const Change& change : changes_) {
     std::int32_t& load = load_[index(group_of(change.place))];
     if (load == kDown) continue;
-    load += change.before - parts_[index(change.place)];
-    parts_[index(change.place)] = change.before;
+    std::int32_t& parts = places_[index(change.place)].parts;
+    load += change.before - parts;
+    parts = change.before;
   }
 }
 
 bool PartFlow::place_all(std::int32_t depth) {
+  if (depth != depth_) clear_prices();
   depth_ = depth;
   ++placing_;
   unplaced_.assign(removed_.begin(), removed_.end());
@@ -151,9 +182,10 @@ bool PartFlow::place_all(std::int32_t depth) {
 void PartFlow::place_unchanged(Unplaced& source) {
   std::int32_t best = kNoPlace;
   std::int32_t least = 0;
-  for (const std::int32_t place : places_of(source.type)) {
-    const std::int32_t load = load_[index(group_of(place))];
-    if (load < 0 || load >= depth_ || parts_[index(place)] != 0 || free_parts(place) == 0) continue;
+  for (const auto [place, group] : live_hosts(source.type)) {
+    const std::int32_t load = load_[index(group)];
+    const Place& here = places_[index(place)];
+    if (load >= depth_ || here.parts != 0 || free_parts(here) == 0) continue;
     if (best == kNoPlace || load < least) {
       best = place;
       least = load;
@@ -167,21 +199,23 @@ void PartFlow::place_unchanged(Unplaced& source) {
 
 // Hosts with room, one part at a time, so that what must be patched spreads: fewest parts added by
 // this change first, then most room. Only for types that nobody takes at cost 0: then cost 1 is
-// least, and price -1 for the type and 0 for all else is right for the searches that follow.
+// least, and minus the type's price is 1 plus the least of its hosts'.
 void PartFlow::place_beside(Unplaced& source) {
   if (source.parts == 0) return;
-  for (const std::int32_t place : places_of(source.type)) {
-    if (alive(group_of(place)) && parts_[index(place)] < free_parts(place)) return;
+  std::int32_t highest = -kUnlimited;
+  for (const auto [place, group] : live_hosts(source.type)) {
+    const Place& here = places_[index(place)];
+    if (here.parts < free_parts(here)) return;
+    highest = std::max(highest, nodes_[index(groups_ + group)].price);
   }
-  set_price(nodes_[index(source.type)], -1);
+  nodes_[index(source.type)].price = highest - 1;
   while (source.parts > 0) {
     std::int32_t best = kNoPlace;
     std::int32_t fewest = 0;
     std::int32_t least = 0;
-    for (const std::int32_t place : places_of(source.type)) {
-      const std::int32_t group = group_of(place);
+    for (const auto [place, group] : live_hosts(source.type)) {
       const std::int32_t load = load_[index(group)];
-      if (load < 0 || load >= depth_) continue;
+      if (load >= depth_) continue;
       const std::int32_t added = added_in_[index(group)] == placing_ ? added_[index(group)] : 0;
       if (best == kNoPlace || added < fewest || (added == fewest && load < least)) {
         best = place;
@@ -231,23 +265,22 @@ std::int32_t PartFlow::search(std::int32_t source) {
   label(source, 0, kNoPlace);
   std::int32_t found = -1;
   std::int32_t found_at = kUnlimited;
-  for (std::int32_t distance = 0;
-       distance < found_at && index(distance) < queue_.size() && found_at > distance; ++distance) {
-    // The level grows while it is walked.
-    for (std::size_t i = 0; i < queue_[index(distance)].size() && found_at > distance; ++i) {
-      const std::int32_t id = queue_[index(distance)][i];
+  for (std::int32_t distance = 0; distance < found_at && index(distance) < queue_.size();
+       ++distance) {
+    // Last in, first out: prices lead onwards to room, so going deep finds it soonest.
+    while (!queue_[index(distance)].empty() && found_at > distance) {
+      const std::int32_t id = queue_[index(distance)].back();
+      queue_[index(distance)].pop_back();
       const Node& node = nodes_[index(id)];
       if (node.distance != distance) continue;  // reached more cheaply since
-      const std::int32_t base = distance + price(node);
+      const std::int32_t base = distance + node.price;
       if (id < groups_) {
-        for (const std::int32_t place : places_of(id)) {
-          const std::int32_t group = group_of(place);
-          const std::int32_t load = load_[index(group)];
-          if (load < 0) continue;
-          const std::int32_t cost = parts_[index(place)] < free_parts(place) ? 0 : 1;
-          const std::int32_t reached = base + cost - price(nodes_[index(groups_ + group)]);
+        for (const auto [place, group] : live_hosts(id)) {
+          const Place& here = places_[index(place)];
+          const std::int32_t cost = here.parts < free_parts(here) ? 0 : 1;
+          const std::int32_t reached = base + cost - nodes_[index(groups_ + group)].price;
           if (reached >= found_at || !label(groups_ + group, reached, place)) continue;
-          if (load < depth_) {
+          if (load_[index(group)] < depth_) {
             found = group;
             found_at = reached;
             if (reached == distance) break;
@@ -256,10 +289,11 @@ std::int32_t PartFlow::search(std::int32_t source) {
       } else {
         const std::int32_t first = (id - groups_) * redundancy_;
         for (std::int32_t place = first; place < first + redundancy_; ++place) {
-          if (parts_[index(place)] == 0) continue;
+          const Place& here = places_[index(place)];
+          if (here.parts == 0) continue;
           const std::int32_t type = types_[index(place)];
-          const std::int32_t cost = parts_[index(place)] > free_parts(place) ? -1 : 0;
-          const std::int32_t reached = base + cost - price(nodes_[index(type)]);
+          const std::int32_t cost = here.parts > free_parts(here) ? -1 : 0;
+          const std::int32_t reached = base + cost - nodes_[index(type)].price;
           if (reached < found_at) label(type, reached, place);
         }
       }
@@ -276,7 +310,7 @@ std::int32_t PartFlow::search(std::int32_t source) {
   }
   for (const std::int32_t id : visited_) {
     Node& node = nodes_[index(id)];
-    if (node.distance < found_at) set_price(node, price(node) + node.distance - found_at);
+    if (node.distance < found_at) node.price += node.distance - found_at;
   }
   return found;
 }
@@ -286,13 +320,14 @@ std::int32_t PartFlow::push(std::int32_t type, std::int32_t group, std::int32_t 
   most = std::min(most, depth_ - load_[index(group)]);
   for (std::int32_t at = group;;) {
     const std::int32_t in = nodes_[index(groups_ + at)].from;
-    const std::int32_t spare = free_parts(in) - parts_[index(in)];
+    const std::int32_t spare = free_parts(places_[index(in)]) - places_[index(in)].parts;
     if (spare > 0) most = std::min(most, spare);
     const std::int32_t middle = types_[index(in)];
     if (middle == type) break;
     const std::int32_t out = nodes_[index(middle)].from;
-    const std::int32_t beyond = parts_[index(out)] - free_parts(out);
-    most = std::min(most, beyond > 0 ? beyond : parts_[index(out)]);
+    const std::int32_t parts = places_[index(out)].parts;
+    const std::int32_t beyond = parts - free_parts(places_[index(out)]);
+    most = std::min(most, beyond > 0 ? beyond : parts);
     at = group_of(out);
   }
   PRISM_CHECK(most > 0);

@@ -27,16 +27,17 @@ class PartFlow {
 
   PartFlow(const Placement& placement, std::int32_t parts_per_type, Kept kept);
 
-  std::int32_t parts(std::int32_t place) const { return parts_[index(place)]; }
+  std::int32_t parts(std::int32_t place) const { return places_[index(place)].parts; }
   std::int32_t load(std::int32_t group) const { return alive(group) ? load_[index(group)] : 0; }
   bool alive(std::int32_t group) const { return load_[index(group)] >= 0; }
   std::int32_t group_of(std::int32_t place) const { return place / redundancy_; }
   std::int32_t type_of(std::int32_t place) const { return types_[index(place)]; }
+  // Where the type is hosted, in the order of its hosts.
   std::span<const std::int32_t> places_of(std::int32_t type) const {
-    return std::span(places_).subspan(index(type) * index(redundancy_), index(redundancy_));
+    return std::span(hosted_).subspan(index(type) * index(redundancy_), index(redundancy_));
   }
-  std::int32_t rank(std::int32_t place) const { return kept_[index(place)]; }
-  void set_rank(std::int32_t place, std::int32_t rank) { kept_[index(place)] = rank; }
+  std::int32_t rank(std::int32_t place) const { return places_[index(place)].kept; }
+  void set_rank(std::int32_t place, std::int32_t rank) { places_[index(place)].kept = rank; }
 
   // A change: begin, then remove, restore and place_all, then finish. Nothing else allocates.
   void begin();
@@ -58,11 +59,18 @@ class PartFlow {
   void assign(std::span<const std::int32_t> parts, std::int32_t depth);
 
  private:
+  struct Place {
+    std::int32_t parts = 0;
+    std::int32_t kept = 0;  // rank, or parts at begin()
+  };
+  struct Host {
+    std::int32_t place;
+    std::int32_t group;
+  };
   struct Node {
     std::uint32_t seen = 0;  // the search that labelled it last
     std::int32_t distance = 0;
-    std::int32_t from = 0;     // the place by which it was reached
-    std::uint32_t priced = 0;  // the placing that priced it last
+    std::int32_t from = 0;  // the place by which it was reached
     std::int32_t price = 0;
   };
   struct Unplaced {
@@ -71,9 +79,12 @@ class PartFlow {
   };
 
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
-  std::int32_t free_parts(std::int32_t place) const;
-  std::int32_t price(const Node& node) const { return node.priced == placing_ ? node.price : 0; }
-  void set_price(Node& node, std::int32_t price);
+  std::int32_t free_parts(const Place& place) const;
+  std::span<const Host> live_hosts(std::int32_t type) const {
+    return {&live_[index(type) * index(redundancy_)], index(live_count_[index(type)])};
+  }
+  void list_live(std::int32_t type);
+  void clear_prices();
   void change(std::int32_t place, std::int32_t by);
   void trim();
   void undo();
@@ -92,11 +103,12 @@ class PartFlow {
   std::int32_t settled_depth_ = 0;  // when the change began
   std::int32_t needed_depth_ = 0;
 
-  std::vector<std::int32_t> types_;   // by place
-  std::vector<std::int32_t> places_;  // by type
-  std::vector<std::int32_t> parts_;   // by place
-  std::vector<std::int32_t> kept_;    // by place: rank or parts at begin()
-  std::vector<std::int32_t> load_;    // by group; -1: down
+  std::vector<std::int32_t> types_;       // by place
+  std::vector<Place> places_;             // by place
+  std::vector<std::int32_t> hosted_;      // places by type
+  std::vector<Host> live_;                // by type: those whose group is up, in the same order
+  std::vector<std::int32_t> live_count_;  // by type
+  std::vector<std::int32_t> load_;        // by group; -1: down
 
   std::uint32_t change_ = 0;
   std::vector<std::uint32_t> changed_;  // by place: the change that touched it last
@@ -104,7 +116,7 @@ class PartFlow {
   std::vector<Unplaced> removed_;   // by remove()
   std::vector<Unplaced> unplaced_;  // of this place_all
 
-  std::uint32_t placing_ = 0;
+  std::uint32_t placing_ = 0;  // counts place_all
   std::uint32_t search_ = 0;
   std::vector<Node> nodes_;  // types, then groups
   std::vector<std::int32_t> visited_;
