@@ -12,6 +12,7 @@
 #include "bind/bind.h"
 #include "bind/numpy.h"
 #include "engine/alone.h"
+#include "engine/materialised.h"
 #include "engine/outside.h"
 #include "engine/port.h"
 #include "engine/replay.h"
@@ -76,6 +77,18 @@ PortMemory shared(const PortMemory& memory) {
 }  // namespace
 
 void init_engine(nb::module_& m) {
+  m.def(
+      "materialised",
+      [](const Graph& graph, const std::vector<std::uint32_t>& sandbox,
+         const ClusterProfile& cluster) {
+        Materialised found;
+        {
+          const nb::gil_scoped_release no_gil;
+          found = materialised(graph, sandbox, cluster);
+        }
+        return std::make_pair(owned_array(std::move(found.ghosts)), found.messages);
+      },
+      nb::arg("graph"), nb::arg("sandbox"), nb::arg("cluster"));
   nb::class_<PortMemory>(m, "PortMemory")
       .def_static(
           "create", [](std::size_t ranks) { return PortMemory::create(ranks); }, nb::arg("ranks"))
@@ -97,7 +110,7 @@ void init_engine(nb::module_& m) {
           result = emulate(graph, options, outside);
         }
         auto out = to_dict(std::move(result));
-        out["messages"] = outside.messages();
+        out["posts"] = outside.messages();
         out["first_post_ns"] = outside.first_post_ns();
         return out;
       },

@@ -89,12 +89,16 @@ class _Emulation:
             raw, engine_started, engine_s = self._run_ranks(launcher)
         sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks}
         job = result_of(raw, self._graph, wall_time_s=engine_s)
+        cluster = parse_cluster(cluster_text, "the graph's cluster profile").to_core()
+        peers, messages = _core.materialised(self._graph.core, self._ranks, cluster)
         return EmulateResult(
             sandbox=sandbox,
             job=job,
             replay_median_iteration_time_ns=expected.median_iteration_time_ns,
             ghosts=len(self._graph.ranks) - len(self._ranks),
-            messages=raw["messages"],
+            materialised_ghosts=len(peers),
+            messages=messages,
+            posts=raw["posts"],
             diverged=False,
             bootstrap_s=engine_started - self._started + raw["first_post_ns"] * 1e-9,
             wall_time_s=time.perf_counter() - self._started,

@@ -28,7 +28,9 @@ class EmulateResult:
     job: ReplayResult
     replay_median_iteration_time_ns: int  #: of a plain replay under the same perturbations
     ghosts: int  #: ranks that did not run
-    messages: int  #: ops posted by and answers given to the ranks that ran
+    materialised_ghosts: int  #: of these, those that exchange bytes with a rank that ran
+    messages: int  #: transfers between a rank that ran and a materialised ghost
+    posts: int  #: ops posted by and answers given to the ranks that ran
     diverged: bool  #: a rank left its recorded program
     bootstrap_s: float  #: from the start until every sandbox rank had done its first op
     wall_time_s: float
@@ -48,7 +50,9 @@ class EmulateResult:
             "median_iteration_time_ns": self.job.median_iteration_time_ns,
             "replay_median_iteration_time_ns": self.replay_median_iteration_time_ns,
             "ghosts": self.ghosts,
+            "materialised_ghosts": self.materialised_ghosts,
             "messages": self.messages,
+            "posts": self.posts,
             "diverged": self.diverged,
             "bootstrap_s": self.bootstrap_s,
             "wall_time_s": self.wall_time_s,
