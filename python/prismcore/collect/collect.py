@@ -34,6 +34,7 @@ from prismcore.collect.records import (
 from prismcore.collect.roles import Roles
 from prismcore.errors import CollectError, PrismError
 from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
+from prismcore.launch.cudnn import SWITCHED_OFF
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.launch.protocol import ENDED_BY_STOP
@@ -310,7 +311,7 @@ class _Collection:
             "host": options.host,
             "routing": self._routing,
             "partial": partial,
-            "switched_off": ["cuDNN attention: the virtual GPU has no cuDNN"],
+            "switched_off": [SWITCHED_OFF],
             "ranks_run": len(self._records) + self._cut_short,
             "ranks_cut_short": self._cut_short,
             "ranks_checked": self._checked,

@@ -22,6 +22,7 @@ import torch.distributed.distributed_c10d as c10d
 from prismcore import _core
 from prismcore.adapters.megatron_experts import ExpertRouting
 from prismcore.launch import call_sites
+from prismcore.launch.cudnn import switch_off_cudnn
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.iteration import IterationEnds
 from prismcore.launch.modules import Program, mentions
@@ -119,8 +120,7 @@ class RankRun:
         self._ends.install()
         self._routing.install()
         self._keep_peaks()
-        # The virtual GPU has no cuDNN; flash, memory-efficient and math attention remain.
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        switch_off_cudnn()
         if self._port is not None:
             _core.vgpu_attach(*self._port)
         _core.vgpu_start(
