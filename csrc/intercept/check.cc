@@ -65,11 +65,16 @@ Check& Check::elements(std::size_t count, int dtype, std::uint64_t copies) {
   return *this;
 }
 
-Check& Check::buffer(const char* what, const void* address) {
+Check& Check::buffer(const char* what, const void* address, std::uint64_t copies) {
   if (!ok() || bytes_ == 0) return *this;
   if (address == nullptr) return fail(abi::nccl::invalid_argument, std::string(what) + " is null");
   if (!device_port().is_device(address)) {
     return fail(abi::nccl::invalid_argument, std::string(what) + " is not device memory");
+  }
+  const std::int64_t bytes = bytes_ * static_cast<std::int64_t>(copies);
+  if (!device_port().is_live(address, bytes)) {
+    return fail(abi::nccl::invalid_argument, std::string(what) + " of " + std::to_string(bytes) +
+                                                 " bytes reaches beyond its allocation");
   }
   return *this;
 }

@@ -19,7 +19,8 @@ class Check {
 
   // Element type and count; `copies` buffers of count elements must be addressable.
   Check& elements(std::size_t count, int dtype, std::uint64_t copies = 1);
-  Check& buffer(const char* what, const void* address);  // not null, unless nothing is moved
+  // `copies` times count elements of device memory, unless nothing is moved.
+  Check& buffer(const char* what, const void* address, std::uint64_t copies = 1);
   Check& rank(const char* what, int rank);
   Check& reduction(int op);
   Check& fail(abi::nccl::Result result, const std::string& what);

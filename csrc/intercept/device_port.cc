@@ -33,6 +33,10 @@ class VirtualDevice final : public DevicePort {
 
   bool is_device(const void* address) const override { return session().is_device(address); }
 
+  bool is_live(const void* address, std::int64_t bytes) const override {
+    return session().is_live(address, bytes);
+  }
+
   void* allocate(std::int64_t bytes) override {
     void* address = nullptr;
     const auto allocate = runtime<int(void**, std::size_t)>("cudaMalloc");

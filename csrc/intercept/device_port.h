@@ -27,6 +27,8 @@ class DevicePort {
   virtual std::int32_t compute_capability() const = 0;  // 10 * major + minor
   virtual std::int32_t current_device() const = 0;
   virtual bool is_device(const void* address) const = 0;
+  // All of it lies in one live allocation.
+  virtual bool is_live(const void* address, std::int64_t bytes) const = 0;
   // nullptr when there is no memory left.
   virtual void* allocate(std::int64_t bytes) = 0;
   virtual bool release(void* address) = 0;

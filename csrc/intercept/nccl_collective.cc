@@ -158,8 +158,9 @@ PRISM_EXPORT Result ncclReduceScatter(const void* from, void* to, std::size_t co
                                       int op, Handle handle, void* stream) {
   return guarded("ncclReduceScatter", [&] {
     Check check("ncclReduceScatter", handle);
-    check.elements(count, dtype, size_of_group(check)).reduction(op);
-    check.buffer("the send buffer", from).buffer("the receive buffer", to);
+    const std::uint32_t size = size_of_group(check);
+    check.elements(count, dtype, size).reduction(op);
+    check.buffer("the send buffer", from, size).buffer("the receive buffer", to);
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::reduce_scatter, all, stream);
@@ -175,8 +176,9 @@ PRISM_EXPORT Result ncclAllGather(const void* from, void* to, std::size_t count,
                                   Handle handle, void* stream) {
   return guarded("ncclAllGather", [&] {
     Check check("ncclAllGather", handle);
-    check.elements(count, dtype, size_of_group(check));
-    check.buffer("the send buffer", from).buffer("the receive buffer", to);
+    const std::uint32_t size = size_of_group(check);
+    check.elements(count, dtype, size);
+    check.buffer("the send buffer", from).buffer("the receive buffer", to, size);
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::all_gather, all, stream);
@@ -192,8 +194,9 @@ PRISM_EXPORT Result ncclAlltoAll(const void* from, void* to, std::size_t count, 
                                  Handle handle, void* stream) {
   return guarded("ncclAlltoAll", [&] {
     Check check("ncclAlltoAll", handle);
-    check.elements(count, dtype, size_of_group(check));
-    check.buffer("the send buffer", from).buffer("the receive buffer", to);
+    const std::uint32_t size = size_of_group(check);
+    check.elements(count, dtype, size);
+    check.buffer("the send buffer", from, size).buffer("the receive buffer", to, size);
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::all_to_all, all, stream);
@@ -207,9 +210,10 @@ PRISM_EXPORT Result ncclGather(const void* from, void* to, std::size_t count, in
                                Handle handle, void* stream) {
   return guarded("ncclGather", [&] {
     Check check("ncclGather", handle);
-    check.elements(count, dtype, size_of_group(check)).rank("root", root);
+    const std::uint32_t size = size_of_group(check);
+    check.elements(count, dtype, size).rank("root", root);
     check.buffer("the send buffer", from);
-    if (is_root(check, root)) check.buffer("the receive buffer", to);
+    if (is_root(check, root)) check.buffer("the receive buffer", to, size);
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::gather, all, stream);
@@ -224,8 +228,9 @@ PRISM_EXPORT Result ncclScatter(const void* from, void* to, std::size_t count, i
                                 Handle handle, void* stream) {
   return guarded("ncclScatter", [&] {
     Check check("ncclScatter", handle);
-    check.elements(count, dtype, size_of_group(check)).rank("root", root);
-    if (is_root(check, root)) check.buffer("the send buffer", from);
+    const std::uint32_t size = size_of_group(check);
+    check.elements(count, dtype, size).rank("root", root);
+    if (is_root(check, root)) check.buffer("the send buffer", from, size);
     check.buffer("the receive buffer", to);
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;

@@ -172,3 +172,38 @@ TEST_CASE("pinned memory is told from ordinary memory") {
   CHECK(pinned.free(block));
   CHECK_FALSE(pinned.free(block));
 }
+
+TEST_CASE("addresses alone and memory are given back each by its own call") {
+  DeviceMemory memory;
+  void* addresses = memory.allocate(4 * mib, 0, DeviceMemory::Kind::addresses);
+  void* block = memory.allocate(4 * mib, 0);
+  CHECK_FALSE(memory.free(addresses));
+  CHECK_FALSE(memory.free(block, DeviceMemory::Kind::addresses));
+  CHECK(memory.free(addresses, DeviceMemory::Kind::addresses));
+  CHECK(memory.free(block));
+}
+
+TEST_CASE("a live range lies in one block") {
+  DeviceMemory memory;
+  auto* first = static_cast<char*>(memory.allocate(2 * mib, 0));
+  auto* second = static_cast<char*>(memory.allocate(2 * mib, 0));
+  REQUIRE(second == first + 2 * mib);
+  CHECK(memory.is_live(range_of(first, 2 * mib)));
+  CHECK_FALSE(memory.is_live(range_of(first, 2 * mib + 1)));
+  CHECK_FALSE(memory.is_live(range_of(first, INT64_MAX)));
+  memory.free(second);
+  CHECK_FALSE(memory.is_live(range_of(second, 1)));
+}
+
+TEST_CASE("what overlaps registered memory is not registered again; no size overflows") {
+  PinnedMemory pinned;
+  std::vector<char> own(3000);
+  CHECK(pinned.add(own.data() + 1000, 1000));
+  CHECK_FALSE(pinned.add(own.data(), 3000));
+  CHECK_FALSE(pinned.add(own.data() + 1999, 1));
+  CHECK(pinned.add(own.data(), 1000));
+  CHECK(pinned.add(own.data() + 2000, 1000));
+  CHECK(pinned.allocate(INT64_MAX) == nullptr);
+  CHECK(pinned.allocate(-1) == nullptr);
+  for (int at : {0, 1000, 2000}) CHECK(pinned.remove(own.data() + at));
+}

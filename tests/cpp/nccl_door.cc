@@ -486,3 +486,28 @@ TEST_CASE("every thread has a group of its own, and handles are shared") {
   CHECK(ops.size() == 4 * rounds);
   for (const Op& op : ops) CHECK_FALSE(op.continues());  // two communicators: two launches
 }
+
+TEST_CASE("a buffer that ends before the data do is refused, and nothing is recorded") {
+  Rank rank(0, 4);
+  auto* small = rank.device<float>({1, 2, 3, 4});  // 2 MiB: what an allocation takes at least
+  constexpr std::size_t quarter = (2 << 20) / sizeof(float) / 4;
+  CHECK(ncclAllGather(small, small, quarter, float32, rank.world(), nullptr) == nccl::success);
+  CHECK(ncclAllGather(small, small, quarter + 1, float32, rank.world(), nullptr) ==
+        nccl::invalid_argument);
+  CHECK(std::string_view(ncclGetLastError(nullptr)).find("beyond its allocation") !=
+        std::string_view::npos);
+  CHECK(ncclReduceScatter(small, small, quarter + 1, float32, sum, rank.world(), nullptr) ==
+        nccl::invalid_argument);
+  CHECK(ncclRecv(small, 4 * quarter + 1, float32, 1, rank.world(), nullptr) ==
+        nccl::invalid_argument);
+  CHECK(rank.communication().size() == 1);
+}
+
+TEST_CASE("a collective of nothing is recorded, with any addresses, and takes no time") {
+  Rank rank(0, 4);
+  CHECK(ncclAllReduce(nullptr, nullptr, 0, float32, sum, rank.world(), nullptr) == nccl::success);
+  CHECK(ncclAllGather(nullptr, nullptr, 0, float32, rank.world(), nullptr) == nccl::success);
+  const auto ops = rank.communication();
+  REQUIRE(ops.size() == 2);
+  for (const Op& op : ops) CHECK((op.bytes == 0 && op.duration_ns == 0));
+}

@@ -46,6 +46,13 @@ def test_a_program_runs_and_its_curve_peaks_where_the_allocator_said(name: str) 
     assert result.metadata["unimplemented"] == {}
 
 
+@pytest.mark.parametrize("setting", ["backend:cudaMallocAsync", "expandable_segments:True"])
+def test_the_curve_is_exact_with_other_allocators_too(setting: str, monkeypatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", setting)
+    graph = run(*JOBS["streams"], ranks="3").graph
+    assert peak_of_curve(graph, 3) == graph.rank(3).peaks.allocated_bytes > 0
+
+
 UNAWAITED = """
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")

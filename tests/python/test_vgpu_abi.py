@@ -26,8 +26,7 @@ REPORT = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 # "not supported".
 REFUSED_RUNTIME = re.compile(
     "cuda(Graph.*|StreamBeginCapture(ToGraph)?|StreamEndCapture|StreamUpdateCaptureDependencies"
-    "|UserObject(Create|Release)|Ipc(CloseMemHandle|GetEventHandle|GetMemHandle|OpenEventHandle|OpenMemHandle)"
-    "|Device(Get|Set)GraphMemAttribute)"
+    "|UserObject(Create|Release)|Ipc(CloseMemHandle|GetEventHandle|GetMemHandle|OpenEventHandle|OpenMemHandle))"
 )
 REFUSED_DRIVER = re.compile(
     "cu(GreenCtx.*|CtxFromGreenCtx|DevResourceGenerateDesc|DevSmResourceSplitByCount|DeviceGetDevResource"

@@ -48,6 +48,8 @@ enum PoolAttribute : int {
   pool_used_high = 8,
 };
 
+constexpr int graph_memory_last = 3;  // used, used high, reserved, reserved high
+
 // Numbers of device attributes, the runtime's and the driver's alike.
 namespace attribute {
 enum Number : int {
@@ -178,6 +180,8 @@ struct FunctionAttributes {
   std::int32_t reserved[18];
 };
 static_assert(sizeof(FunctionAttributes) == 144);
+
+constexpr int function_max_dynamic_shared = 8;  // cudaFuncSetAttribute
 
 struct LaunchConfig {
   Dim3 grid, block;

@@ -48,7 +48,7 @@ DeviceMemory::DeviceMemory() {
   }
 }
 
-void* DeviceMemory::allocate(std::int64_t bytes, std::int32_t device) {
+void* DeviceMemory::allocate(std::int64_t bytes, std::int32_t device, Kind kind) {
   if (bytes <= 0 || static_cast<std::uintptr_t>(bytes) > address_space) return nullptr;
   const std::uintptr_t size = round_up(static_cast<std::uintptr_t>(bytes), granularity);
   Range found;
@@ -57,13 +57,13 @@ void* DeviceMemory::allocate(std::int64_t bytes, std::int32_t device) {
   });
   if (found.empty()) return nullptr;
   free_.remove(found);
-  blocks_.emplace(found.begin, Block{found, bytes, device});
+  blocks_.emplace(found.begin, Block{found, bytes, device, kind});
   return reinterpret_cast<void*>(found.begin);
 }
 
-std::optional<DeviceMemory::Block> DeviceMemory::free(void* address) {
+std::optional<DeviceMemory::Block> DeviceMemory::free(void* address, Kind kind) {
   const auto it = blocks_.find(reinterpret_cast<std::uintptr_t>(address));
-  if (it == blocks_.end()) return std::nullopt;
+  if (it == blocks_.end() || it->second.kind != kind) return std::nullopt;
   const Block block = it->second;
   blocks_.erase(it);
   zero(block.range);
@@ -80,6 +80,11 @@ std::optional<DeviceMemory::Block> DeviceMemory::find(const void* address) const
   return it->second;
 }
 
+bool DeviceMemory::is_live(Range range) const {
+  const auto block = find(reinterpret_cast<const void*>(range.begin));
+  return block && range.begin <= range.end && range.end <= block->range.end;
+}
+
 void DeviceMemory::written(Range range) {
   if (range.empty()) return;
   written_.add({range.begin / written_unit * written_unit, round_up(range.end, written_unit)});
@@ -94,6 +99,8 @@ void DeviceMemory::zero(Range range) {
 
 void* PinnedMemory::allocate(std::int64_t bytes) {
   constexpr std::uintptr_t page = 4096;
+  if (bytes <= 0 || static_cast<std::uintptr_t>(bytes) > DeviceMemory::address_space)
+    return nullptr;
   const std::uintptr_t size = round_up(static_cast<std::uintptr_t>(bytes), page);
   void* address = std::aligned_alloc(page, size);
   if (address == nullptr) return nullptr;
@@ -112,7 +119,9 @@ bool PinnedMemory::free(void* address) {
 
 bool PinnedMemory::add(void* address, std::int64_t bytes) {
   const Range range = range_of(address, bytes);
-  if (find(address)) return false;
+  if (range.empty() || find(address)) return false;
+  const auto next = entries_.lower_bound(range.begin);
+  if (next != entries_.end() && next->first < range.end) return false;
   return entries_.emplace(range.begin, Entry{range.end, false}).second;
 }
 

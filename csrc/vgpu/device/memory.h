@@ -18,10 +18,13 @@ class DeviceMemory {
   static constexpr std::uintptr_t least_address_space = std::uintptr_t{64} << 30;
   static constexpr std::int64_t granularity = std::int64_t{2} << 20;
 
+  // Memory, or addresses alone: what one call took only its own counterpart gives back.
+  enum class Kind : std::uint8_t { memory, addresses };
   struct Block {
     Range range;
     std::int64_t asked_bytes = 0;
     std::int32_t device = 0;
+    Kind kind = Kind::memory;
   };
 
   // Reserves the address space; without any, allocate() finds no room.
@@ -32,11 +35,14 @@ class DeviceMemory {
 
   // Address space for `bytes` rounded up to the granularity, lowest fit; nullptr when none is
   // left. Reads as zero. What a device holds is the caller's business (Session's accounting).
-  void* allocate(std::int64_t bytes, std::int32_t device);
-  // The freed block, or nothing when no block starts there. Its pages go back to the system.
-  std::optional<Block> free(void* address);
+  void* allocate(std::int64_t bytes, std::int32_t device, Kind kind = Kind::memory);
+  // The freed block, or nothing when no block of the kind starts there. Its pages go back to the
+  // system.
+  std::optional<Block> free(void* address, Kind kind = Kind::memory);
   // The live block that holds this address.
   std::optional<Block> find(const void* address) const;
+  // All of it lies in one live block.
+  bool is_live(Range range) const;
   // Inside the reservation, live or not.
   bool contains(const void* address) const noexcept {
     return reinterpret_cast<std::uintptr_t>(address) - arena_.begin < arena_.size();
@@ -59,7 +65,7 @@ class PinnedMemory {
  public:
   void* allocate(std::int64_t bytes);
   bool free(void* address);
-  bool add(void* address, std::int64_t bytes);  // false: already registered
+  bool add(void* address, std::int64_t bytes);  // false: a part of it is registered already
   bool remove(void* address);                   // false: not registered
   std::optional<Range> find(const void* address) const;
 

@@ -104,7 +104,7 @@ MemoryUse Runtime::memory(std::int32_t device) const {
 
 bool Runtime::take_memory(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
-  if (!impl_.take(bytes, bytes, device)) return false;
+  if (bytes <= 0 || !impl_.take(bytes, bytes, device)) return false;
   impl_.memory_op(OpKind::reserve, bytes, impl_.options.device.host.reserve_ns);
   return true;
 }
@@ -117,13 +117,13 @@ void Runtime::give_memory(std::int64_t bytes, std::int32_t device) {
 
 void* Runtime::reserve_addresses(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
-  return impl_.memory.allocate(bytes, device);
+  return impl_.memory.allocate(bytes, device, DeviceMemory::Kind::addresses);
 }
 
 bool Runtime::release_addresses(void* address) {
   impl_.drain_everything();
   const std::lock_guard lock(impl_.mutex);
-  return impl_.memory.free(address).has_value();
+  return impl_.memory.free(address, DeviceMemory::Kind::addresses).has_value();
 }
 
 void Runtime::forget(void* address, std::int64_t bytes) {
@@ -187,6 +187,11 @@ Outcome Runtime::copy(void* stream, const Copy& copy, bool host_asks_now) {
   if (s == nullptr) return Outcome::bad_handle;
   const std::int64_t bytes = copy.width * copy.rows;
   if (bytes <= 0) return Outcome::done;
+  const auto extent = [&copy](std::int64_t pitch) {
+    return copy.rows > 1 ? pitch * (copy.rows - 1) + copy.width : copy.width;
+  };
+  const Range to = range_of(copy.to, extent(copy.to_pitch));
+  const Range from = range_of(copy.from, extent(copy.from_pitch));
   const bool to_device = impl_.memory.contains(copy.to);
   const bool from_device = impl_.memory.contains(copy.from);
   const CopyDirection direction =
@@ -195,6 +200,9 @@ Outcome Runtime::copy(void* stream, const Copy& copy, bool host_asks_now) {
   bool pageable = false;
   {
     const std::lock_guard lock(impl_.mutex);
+    if ((to_device && !impl_.memory.is_live(to)) || (from_device && !impl_.memory.is_live(from))) {
+      return Outcome::bad_address;
+    }
     if (!to_device) pageable = !impl_.pinned.find(copy.to);
     if (!from_device) pageable = pageable || !impl_.pinned.find(copy.from);
   }
@@ -224,11 +232,8 @@ Outcome Runtime::copy(void* stream, const Copy& copy, bool host_asks_now) {
     return Outcome::done;
   }
   std::vector<Range> touches;
-  const auto extent = [&copy](std::int64_t pitch) {
-    return copy.rows > 1 ? pitch * (copy.rows - 1) + copy.width : copy.width;
-  };
-  if (to_device) touches.push_back(range_of(copy.to, extent(copy.to_pitch)));
-  if (from_device) touches.push_back(range_of(copy.from, extent(copy.from_pitch)));
+  if (to_device) touches.push_back(to);
+  if (from_device) touches.push_back(from);
   if (!from_device && pageable && bytes <= Session::real_bytes_limit) {
     // The program may change pageable memory as soon as the call returns: it is staged now.
     auto staged = std::make_shared<std::vector<unsigned char>>(static_cast<std::size_t>(bytes));
@@ -250,8 +255,12 @@ Outcome Runtime::set(void* stream, void* to, std::uint32_t pattern, std::int32_t
   Stream* s = impl_.find_stream(stream);
   if (s == nullptr) return Outcome::bad_handle;
   if (bytes <= 0) return Outcome::done;
-  Session::get().set(stream, bytes);
   const bool device = impl_.memory.contains(to);
+  if (device) {
+    const std::lock_guard lock(impl_.mutex);
+    if (!impl_.memory.is_live(range_of(to, bytes))) return Outcome::bad_address;
+  }
+  Session::get().set(stream, bytes);
   if (host_asks_now && !device) impl_.drain_stream(*s);
   const std::lock_guard lock(impl_.mutex);
   if (s->queue.idle()) {

@@ -1,6 +1,7 @@
 // What the CUDA runtime and driver stand-ins need of the virtual GPU beyond Session: memory,
 // streams and events, with the meaning that the CUDA runtime documents. Handles are what the
-// program holds; one that is not alive is answered with Outcome::bad_handle.
+// program holds; one that is not alive is answered with Outcome::bad_handle, device addresses of
+// which not all lies in one live block with Outcome::bad_address.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace prism::vgpu {
 
-enum class Outcome : std::uint8_t { done, not_ready, bad_handle };
+enum class Outcome : std::uint8_t { done, not_ready, bad_handle, bad_address };
 
 struct MemoryUse {
   std::int64_t free_bytes = 0, total_bytes = 0;

@@ -84,6 +84,7 @@ class Session {
   void answer_reads(std::vector<std::string> answers);
   // Bytes may be read and written here (device address of the virtual GPU, or host memory).
   bool is_device(const void* address) const noexcept;
+  bool is_live(const void* address, std::int64_t bytes) const;  // all of it, in one block
   // Payloads up to this many bytes really move.
   static constexpr std::int64_t real_bytes_limit = 1 << 20;
 

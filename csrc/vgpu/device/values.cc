@@ -113,6 +113,11 @@ bool Session::is_device(const void* address) const noexcept {
   return impl_->memory.contains(address);
 }
 
+bool Session::is_live(const void* address, std::int64_t bytes) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->memory.is_live(range_of(address, bytes));
+}
+
 void Session::Impl::zero_in_order(Range range) {
   bool unknown = false;
   Stream* user = nullptr;

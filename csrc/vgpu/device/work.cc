@@ -142,6 +142,7 @@ void Session::Impl::know_members(Communicator& communicator) {
 std::int64_t Session::Impl::duration_of(const Op& op) {
   const Communicator& communicator = communicators[op.ref];
   if (!is_point_to_point(op.kind)) {
+    if (op.bytes == 0) return 0;  // NCCL launches nothing
     return collective_cost(op.kind, op.bytes, op.dtype, static_cast<Reduction>(op.detail),
                            communicator.shape, options.cluster)
         .duration_ns;

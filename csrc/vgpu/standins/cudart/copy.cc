@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "vgpu/standins/cudart/cudart.h"
 #include "vgpu/standins/cudart/symbols.h"
 
@@ -10,7 +12,11 @@ namespace {
 Error copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                 std::size_t width, std::size_t rows, void* stream, bool now) {
   if (width == 0 || rows == 0) return abi::success;
-  if (to == nullptr || from == nullptr || width > to_pitch || width > from_pitch) {
+  // No size, and no place of a row, beyond what a signed number holds.
+  std::size_t largest = 0;
+  if (to == nullptr || from == nullptr || width > to_pitch || width > from_pitch ||
+      __builtin_mul_overflow(std::max(to_pitch, from_pitch), rows, &largest) ||
+      largest > std::size_t{INT64_MAX}) {
     return result(abi::invalid_value);
   }
   return result(Runtime::get().copy(
@@ -26,7 +32,7 @@ Error copy(void* to, const void* from, std::size_t bytes, void* stream, bool now
 
 Error set(void* to, int value, std::size_t bytes, void* stream, bool now) {
   if (bytes == 0) return abi::success;
-  if (to == nullptr) return result(abi::invalid_value);
+  if (to == nullptr || bytes > std::size_t{INT64_MAX}) return result(abi::invalid_value);
   return result(Runtime::get().set(stream, to, static_cast<std::uint32_t>(value) & 0xff, 1,
                                    static_cast<std::int64_t>(bytes), now));
 }

@@ -15,6 +15,8 @@ using abi::Error;
 Error result(Error error) noexcept;
 Error take_last_error() noexcept;
 Error last_error() noexcept;
+// A block of the stream-ordered allocator is about to be freed; false: it is not one.
+bool forget_pool_block(void* address);
 inline int current_device() noexcept { return vgpu::Runtime::current_device(); }
 
 inline Error result(vgpu::Outcome outcome) noexcept {
@@ -25,6 +27,8 @@ inline Error result(vgpu::Outcome outcome) noexcept {
       return result(abi::not_ready);
     case vgpu::Outcome::bad_handle:
       return result(abi::invalid_resource_handle);
+    case vgpu::Outcome::bad_address:
+      return result(abi::invalid_value);
   }
   return result(abi::unknown);
 }

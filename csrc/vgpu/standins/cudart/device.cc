@@ -89,7 +89,8 @@ PRISM_CUDART int cudaDeviceCanAccessPeer(int* can, int index, int peer) noexcept
   return abi::success;
 }
 PRISM_CUDART int cudaDeviceEnablePeerAccess(int peer, unsigned) noexcept {
-  return is_device_index(peer) ? abi::success : result(abi::invalid_device);
+  return is_device_index(peer) && peer != current_device() ? abi::success
+                                                           : result(abi::invalid_device);
 }
 PRISM_CUDART int cudaDeviceGetPCIBusId(char* text, int length, int index) noexcept {
   if (!is_device_index(index)) return result(abi::invalid_device);

@@ -16,6 +16,7 @@ Error launch(const void* function, const abi::Dim3& grid, const abi::Dim3& block
       grid.y == 0 || grid.z == 0 || grid.x > 2147483647U || grid.y > 65535 || grid.z > 65535) {
     return result(abi::invalid_configuration);
   }
+  if (!vgpu::Runtime::get().stream_device(stream)) return result(abi::invalid_resource_handle);
   vgpu::Session& session = vgpu::Session::get();
   if (shared_bytes > static_cast<std::size_t>(session.options().device.shared_per_block_optin)) {
     return result(abi::invalid_value);
@@ -92,7 +93,12 @@ PRISM_CUDART int cudaFuncGetAttributes(abi::FunctionAttributes* out, const void*
   out->max_dynamic_shared_bytes = device.shared_per_block_optin;
   return abi::success;
 }
-PRISM_CUDART int cudaFuncSetAttribute(const void*, int, int) noexcept { return abi::success; }
+PRISM_CUDART int cudaFuncSetAttribute(const void*, int attribute, int value) noexcept {
+  const bool fits =
+      attribute != abi::function_max_dynamic_shared ||
+      (value >= 0 && value <= vgpu::Session::get().options().device.shared_per_block_optin);
+  return fits ? abi::success : result(abi::invalid_value);
+}
 PRISM_CUDART int cudaFuncSetCacheConfig(const void*, int) noexcept { return abi::success; }
 PRISM_CUDART int cudaKernelSetAttributeForDevice(void*, int, int, int) noexcept {
   return abi::success;

@@ -14,6 +14,7 @@ PRISM_CUDART int cudaMalloc(void** address, std::size_t bytes) noexcept {
 }
 PRISM_CUDART int cudaFree(void* address) noexcept {
   if (address == nullptr) return abi::success;
+  forget_pool_block(address);  // memory of cudaMallocAsync may be freed this way too
   return Runtime::get().free(address) ? abi::success : result(abi::invalid_value);
 }
 PRISM_CUDART int cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) noexcept {
@@ -27,6 +28,7 @@ PRISM_CUDART int cudaHostAlloc(void** address, std::size_t bytes, unsigned) noex
   if (address == nullptr) return result(abi::invalid_value);
   *address = nullptr;
   if (bytes == 0) return abi::success;
+  if (bytes > static_cast<std::size_t>(INT64_MAX)) return result(abi::memory_allocation);
   *address = Runtime::get().allocate_pinned(static_cast<std::int64_t>(bytes));
   return *address != nullptr ? abi::success : result(abi::memory_allocation);
 }
@@ -38,7 +40,11 @@ PRISM_CUDART int cudaFreeHost(void* address) noexcept {
   return result(abi::invalid_value);
 }
 PRISM_CUDART int cudaHostRegister(void* address, std::size_t bytes, unsigned) noexcept {
-  if (address == nullptr || bytes == 0) return result(abi::invalid_value);
+  if (address == nullptr || bytes == 0 ||
+      bytes > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(address) ||
+      bytes > static_cast<std::size_t>(INT64_MAX)) {
+    return result(abi::invalid_value);
+  }
   return Runtime::get().register_pinned(address, static_cast<std::int64_t>(bytes))
              ? abi::success
              : result(abi::host_memory_already_registered);
@@ -48,6 +54,7 @@ PRISM_CUDART int cudaHostUnregister(void* address) noexcept {
                                                    : result(abi::host_memory_not_registered);
 }
 PRISM_CUDART int cudaHostGetDevicePointer(void** device, void* host, unsigned) noexcept {
+  if (device == nullptr) return result(abi::invalid_value);
   if (Runtime::get().find(host).where != vgpu::AddressInfo::Where::pinned) {
     return result(abi::invalid_value);
   }

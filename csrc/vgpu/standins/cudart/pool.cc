@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "vgpu/standins/cudart/cudart.h"
 #include "vgpu/standins/device_description.h"
@@ -19,9 +20,15 @@ struct Pool {
   std::uint64_t used = 0, peak = 0;
 };
 
+struct Block {
+  int device = 0;
+  std::int64_t bytes = 0;
+};
+
 struct Pools {
   std::mutex mutex;
   std::map<int, Pool> by_device;
+  std::unordered_map<void*, Block> blocks;
 };
 
 Pools& pools() {
@@ -30,6 +37,27 @@ Pools& pools() {
 }
 
 }  // namespace
+
+namespace prism::standins {
+
+// To the record the stream-ordered allocator is the framework's: torch reports no blocks of its own
+// where it uses it (backend:cudaMallocAsync).
+bool forget_pool_block(void* address) {
+  Pools& all = pools();
+  Block block;
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto it = all.blocks.find(address);
+    if (it == all.blocks.end()) return false;
+    block = it->second;
+    all.blocks.erase(it);
+    all.by_device[block.device].used -= static_cast<std::uint64_t>(block.bytes);
+  }
+  Runtime::get().block_freed(block.bytes);
+  return true;
+}
+
+}  // namespace prism::standins
 
 PRISM_CUDART int cudaDeviceGetDefaultMemPool(void** pool, int index) noexcept {
   if (pool == nullptr || !is_device_index(index)) return result(abi::invalid_device);
@@ -94,25 +122,43 @@ PRISM_CUDART int cudaMallocAsync(void** address, std::size_t bytes, void* stream
   if (address == nullptr || !device) return result(abi::invalid_value);
   *address = nullptr;
   if (bytes == 0) return abi::success;
+  if (bytes > static_cast<std::size_t>(INT64_MAX)) return result(abi::memory_allocation);
   const int index = stream == nullptr ? current_device() : *device;
-  *address = Runtime::get().allocate(static_cast<std::int64_t>(bytes), index);
+  const auto size = static_cast<std::int64_t>(bytes);
+  *address = Runtime::get().allocate(size, index);
   if (*address == nullptr) return result(abi::memory_allocation);
+  Runtime::get().block_allocated(*address, size);
   Pools& all = pools();
   const std::lock_guard lock(all.mutex);
+  all.blocks[*address] = {index, size};
   Pool& pool = all.by_device[index];
   pool.used += bytes;
   pool.peak = std::max(pool.peak, pool.used);
   return abi::success;
 }
-PRISM_CUDART int cudaFreeAsync(void* address, void*) noexcept {
+PRISM_CUDART int cudaFreeAsync(void* address, void* stream) noexcept {
   if (address == nullptr) return abi::success;
-  const vgpu::AddressInfo info = Runtime::get().find(address);
-  if (info.base != address || !Runtime::get().free(address, false)) {
+  if (!Runtime::get().stream_device(stream)) return result(abi::invalid_resource_handle);
+  if (!forget_pool_block(address)) return result(abi::invalid_value);
+  Runtime::get().free(address, false);
+  return abi::success;
+}
+
+// Memory of captured graphs: there is none.
+PRISM_CUDART int cudaDeviceGetGraphMemAttribute(int index, int attribute, void* value) noexcept {
+  if (!is_device_index(index)) return result(abi::invalid_device);
+  if (attribute < 0 || attribute > abi::graph_memory_last || value == nullptr) {
     return result(abi::invalid_value);
   }
-  Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
-  Pool& pool = all.by_device[info.device];
-  pool.used -= std::min(pool.used, static_cast<std::uint64_t>(info.bytes));
+  *static_cast<std::uint64_t*>(value) = 0;
   return abi::success;
+}
+PRISM_CUDART int cudaDeviceSetGraphMemAttribute(int index, int attribute, void* value) noexcept {
+  std::uint64_t now = 0;
+  const int error =
+      cudaDeviceGetGraphMemAttribute(index, attribute, value == nullptr ? value : &now);
+  if (error != abi::success) return error;
+  // High-water marks can be reset, and are zero as it is.
+  const bool reset = (attribute & 1) != 0 && *static_cast<std::uint64_t*>(value) == 0;
+  return reset ? abi::success : result(abi::invalid_value);
 }

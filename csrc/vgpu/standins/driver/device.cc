@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "vgpu/abi/cudart.h"
 #include "vgpu/standins/device_description.h"
@@ -27,6 +28,8 @@ int device_of(const void* context) noexcept {
              ? static_cast<int>(index)
              : -1;
 }
+
+thread_local std::vector<int> pushed;  // devices to come back to
 
 // By CUlimit: stack of a thread, print buffer, heap; then what has no default here.
 std::atomic<std::size_t> limits[16] = {1024, std::size_t{1} << 20, std::size_t{8} << 20};
@@ -142,8 +145,21 @@ PRISM_CUDA int cuCtxSetCurrent(void* context) noexcept {
   Runtime::set_current_device(device);
   return driver::success;
 }
-PRISM_CUDA int cuCtxPushCurrent_v2(void* context) noexcept { return cuCtxSetCurrent(context); }
-PRISM_CUDA int cuCtxPopCurrent_v2(void** context) noexcept { return cuCtxGetCurrent(context); }
+PRISM_CUDA int cuCtxPushCurrent_v2(void* context) noexcept {
+  const int before = Runtime::current_device();
+  if (context == nullptr || cuCtxSetCurrent(context) != driver::success) {
+    return driver::invalid_context;
+  }
+  pushed.push_back(before);
+  return driver::success;
+}
+PRISM_CUDA int cuCtxPopCurrent_v2(void** context) noexcept {
+  if (context != nullptr) cuCtxGetCurrent(context);
+  if (pushed.empty()) return driver::success;  // the primary context that every thread begins with
+  Runtime::set_current_device(pushed.back());
+  pushed.pop_back();
+  return driver::success;
+}
 PRISM_CUDA int cuCtxGetDevice(int* device) noexcept {
   *device = Runtime::current_device();
   return driver::success;

@@ -20,6 +20,8 @@ inline int driver_result(vgpu::Outcome outcome) noexcept {
       return driver::not_ready;
     case vgpu::Outcome::bad_handle:
       return driver::invalid_handle;
+    case vgpu::Outcome::bad_address:
+      return driver::invalid_value;
   }
   return driver::invalid_handle;
 }

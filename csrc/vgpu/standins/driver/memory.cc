@@ -1,4 +1,7 @@
 // Virtual memory management (what expandable segments use), plain allocation, pointers.
+#include "vgpu/device/memory.h"
+
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -10,6 +13,8 @@ using namespace prism::standins;
 using vgpu::Runtime;
 
 namespace {
+
+constexpr std::size_t granularity = vgpu::DeviceMemory::granularity;
 
 // Physical memory: given back when it is released and mapped nowhere.
 struct Physical {
@@ -35,6 +40,13 @@ State& state() {
   return *all;
 }
 
+bool overlaps(const State& all, Address address, std::size_t bytes) {
+  auto it = all.mapped.lower_bound(address);
+  if (it != all.mapped.end() && it->first - address < bytes) return true;
+  return it != all.mapped.begin() &&
+         address - std::prev(it)->first < static_cast<Address>(std::prev(it)->second.bytes);
+}
+
 void drop(State& all, std::map<Address, Physical>::iterator it) {
   if (--it->second.users > 0) return;
   Runtime::get().give_memory(it->second.bytes, it->second.device);
@@ -43,9 +55,9 @@ void drop(State& all, std::map<Address, Physical>::iterator it) {
 
 }  // namespace
 
-PRISM_CUDA int cuMemGetAllocationGranularity(std::size_t* granularity,
-                                             const driver::AllocationProperties*, int) noexcept {
-  *granularity = std::size_t{2} << 20;
+PRISM_CUDA int cuMemGetAllocationGranularity(std::size_t* out, const driver::AllocationProperties*,
+                                             int) noexcept {
+  *out = granularity;
   return driver::success;
 }
 PRISM_CUDA int cuMemAddressReserve(Address* address, std::size_t bytes, std::size_t, Address,
@@ -56,14 +68,20 @@ PRISM_CUDA int cuMemAddressReserve(Address* address, std::size_t bytes, std::siz
   *address = reinterpret_cast<std::uintptr_t>(reserved);
   return reserved != nullptr ? driver::success : driver::out_of_memory;
 }
-PRISM_CUDA int cuMemAddressFree(Address address, std::size_t) noexcept {
+PRISM_CUDA int cuMemAddressFree(Address address, std::size_t bytes) noexcept {
+  {
+    State& all = state();
+    const std::lock_guard lock(all.mutex);
+    const auto it = all.mapped.lower_bound(address);
+    if (it != all.mapped.end() && it->first - address < bytes) return driver::invalid_value;
+  }
   return Runtime::get().release_addresses(pointer(address)) ? driver::success
                                                             : driver::invalid_value;
 }
 PRISM_CUDA int cuMemCreate(Address* handle, std::size_t bytes,
                            const driver::AllocationProperties* properties,
                            unsigned long long) noexcept {
-  if (handle == nullptr || properties == nullptr || bytes == 0 ||
+  if (handle == nullptr || properties == nullptr || bytes == 0 || bytes % granularity != 0 ||
       !is_device_index(properties->location_id)) {
     return driver::invalid_value;
   }
@@ -88,8 +106,10 @@ PRISM_CUDA int cuMemMap(Address address, std::size_t bytes, std::size_t offset, 
   State& all = state();
   const std::lock_guard lock(all.mutex);
   const auto it = all.physical.find(handle);
-  if (it == all.physical.end() || offset != 0 ||
-      static_cast<std::int64_t>(bytes) > it->second.bytes || all.mapped.contains(address)) {
+  const bool reserved =
+      Runtime::get().find(pointer(address)).where == vgpu::AddressInfo::Where::device;
+  if (it == all.physical.end() || offset != 0 || bytes == 0 || !reserved ||
+      bytes > static_cast<std::size_t>(it->second.bytes) || overlaps(all, address, bytes)) {
     return driver::invalid_value;
   }
   ++it->second.users;
@@ -101,7 +121,7 @@ PRISM_CUDA int cuMemUnmap(Address address, std::size_t bytes) noexcept {
   const std::lock_guard lock(all.mutex);
   auto it = all.mapped.lower_bound(address);
   if (it == all.mapped.end() || it->first != address) return driver::invalid_value;
-  while (it != all.mapped.end() && it->first < address + bytes) {
+  while (it != all.mapped.end() && it->first - address < bytes) {
     Runtime::get().forget(pointer(it->first), it->second.bytes);
     drop(all, all.physical.find(it->second.physical));
     it = all.mapped.erase(it);
@@ -138,6 +158,7 @@ PRISM_CUDA int cuMemGetAddressRange_v2(Address* base, std::size_t* bytes,
 }
 PRISM_CUDA int cuMemsetD32Async(Address to, unsigned value, std::size_t count,
                                 void* stream) noexcept {
+  if (count > std::size_t{INT64_MAX} / 4) return driver::invalid_value;
   return driver_result(Runtime::get().set(stream, pointer(to), value, 4,
                                           static_cast<std::int64_t>(count) * 4, false));
 }

@@ -10,6 +10,7 @@
 
 using namespace prism;
 using namespace prism::standins;
+using vgpu::Runtime;
 
 namespace {
 
@@ -27,6 +28,14 @@ int load(void** module) {
 int launch(const void* function, const std::array<std::uint32_t, 3>& grid,
            const std::array<std::uint32_t, 3>& block, std::uint32_t shared_bytes, void* stream,
            void** arguments) {
+  if (!Runtime::get().stream_device(stream)) return driver::invalid_handle;
+  const std::uint64_t threads = std::uint64_t{block[0]} * block[1] * block[2];
+  if (threads == 0 || threads > max_threads_per_block || grid[0] == 0 || grid[1] == 0 ||
+      grid[2] == 0 || grid[0] > 2147483647U || grid[1] > 65535 || grid[2] > 65535 ||
+      shared_bytes > static_cast<std::uint32_t>(
+                         vgpu::Session::get().options().device.shared_per_block_optin)) {
+    return driver::invalid_value;
+  }
   KernelShape shape;
   shape.grid = grid;
   shape.block = block;
