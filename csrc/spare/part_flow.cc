@@ -308,6 +308,7 @@ std::int32_t PartFlow::search(std::int32_t source) {
     PRISM_CHECK(needed_depth_ > depth_);
     return -1;
   }
+  PRISM_CHECK(nodes_[index(groups_ + found)].price == 0);  // a bound above the truth else
   for (const std::int32_t id : visited_) {
     Node& node = nodes_[index(id)];
     if (node.distance < found_at) node.price += node.distance - found_at;

@@ -68,6 +68,37 @@ def test_one_by_one_until_wipe_out(groups, parts, seed):
         pytest.fail("everybody failed and it was no wipe-out")
 
 
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("seed", range(8))
+def test_long_lives_with_rejoins(seed, parts):
+    """Prices of earlier repairs, duplicates of several holders, groups back within a step."""
+    draw = np.random.default_rng(seed)
+    groups, redundancy = [(31, 6), (45, 5), (40, 8), (36, 36)][seed % 4]
+    make = places.golomb if redundancy < 8 else places.random
+    model = Model(Reorderer(make(groups, redundancy), micro_batches=parts))
+    for _ in range(60):
+        up, down = (np.flatnonzero(np.array(model.alive) == is_up) for is_up in (True, False))
+        if len(down) and draw.random() < (0.2 if len(up) > groups // 3 else 0.6):
+            model.rejoin(draw.choice(down, size=1).tolist())
+        elif model.fail(draw.choice(up, size=1).tolist()).wipe_out:
+            model.solver.restart()
+            model.restart()
+        if draw.random() < 0.3:
+            model.commit()
+
+
+def test_a_patch_is_lost_with_its_group_even_if_that_comes_back():
+    """One step: group 6 patches type 0, fails, re-joins; when the next holder fails too, type 0 is to be
+    computed again although group 6 hosts it and is up."""
+    model = Model(Reorderer(places.golomb(7, 3)))
+    patcher = int(model.fail([0]).patches[0, 0])
+    model.fail([patcher])
+    model.rejoin([patcher])
+    plan = model.fail([model.solver.holder(0)])
+    assert not plan.wipe_out
+    assert 0 in plan.patches[:, 1]
+
+
 @given(seed=st.integers(0, 999), parts=st.sampled_from([1, 3]))
 def test_equal_calls_give_equal_plans(seed, parts):
     draw = np.random.default_rng(seed)
