@@ -41,15 +41,15 @@ void relax() noexcept {
 #endif
 }
 
-// A side that sleeps on `bell` has said so in `sleeps` first; sequentially consistent, so that
-// either the other side sees that or the sleeper sees the news.
+// A side that sleeps has said so in `sleeps` first. Both sides read and write it in one step:
+// either the one that rings sees that the other sleeps, or the sleeper sees what came before the
+// ring.
 struct Bell {
   Word rings{0};
   Word sleeps{0};
 
   void ring() noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (sleeps.load(std::memory_order_relaxed) == 0) return;
+    if (sleeps.fetch_add(0, std::memory_order_acq_rel) == 0) return;
     rings.fetch_add(1, std::memory_order_release);
     wake(rings);
   }
@@ -61,8 +61,7 @@ struct Bell {
       relax();
     }
     const std::uint32_t seen = rings.load(std::memory_order_acquire);
-    sleeps.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    sleeps.exchange(1, std::memory_order_acq_rel);
     if (!news()) sleep_on(rings, seen, longest);
     sleeps.store(0, std::memory_order_relaxed);
     return news();
