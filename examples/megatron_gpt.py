@@ -123,6 +123,7 @@ def parse_args() -> argparse.Namespace:
         help="default: on when tp > 1",
     )
     parser.add_argument("--no-dist-optimizer", action="store_true", help="replicate the optimizer state")
+    parser.add_argument("--gloo", action="store_true", help="also make Megatron's groups in host memory")
     args = parser.parse_args()
     for key, value in PRESETS.get(args.preset, SMALL).items():
         if getattr(args, key) is None:
@@ -302,7 +303,7 @@ def main() -> None:
         virtual_pipeline_model_parallel_size=args.chunks if args.chunks > 1 else None,
         expert_model_parallel_size=args.ep,
         expert_tensor_parallel_size=args.expert_tp if args.experts else None,
-        create_gloo_process_groups=False,
+        create_gloo_process_groups=args.gloo,
     )
     torch.manual_seed(1234)
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
@@ -321,7 +322,7 @@ def main() -> None:
             use_distributed_optimizer=not args.no_dist_optimizer,
         ),
         model,
-        use_gloo_process_groups=False,
+        use_gloo_process_groups=args.gloo,
     )
     run_micro_batches = partial(
         get_forward_backward_func(),

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "comm/host.h"
 #include "graph/graph.h"
 #include "vgpu/device/session.h"
 
@@ -110,6 +111,37 @@ void init_vgpu(nb::module_& m) {
     }
     return out;
   });
+  m.attr("HOST_GROUP_MARK") = nb::str(host_group_mark.data(), host_group_mark.size());
+  // A group that communicates from host memory; named with the mark of such (comm/host.h).
+  m.def(
+      "vgpu_add_host_group",
+      [](std::string_view name, std::uint32_t size, std::uint32_t position) {
+        OpenCommunicator open;
+        open.name = std::string(host_group_mark) + std::string(name);
+        open.size = size;
+        open.position = position;
+        return Session::get().add_communicator(std::move(open));
+      },
+      nb::arg("name"), nb::arg("size"), nb::arg("position"));
+  // One op of such a group, which the host waits for, on a stream that holds nothing else. Returns
+  // the number of the launch among all of the rank.
+  m.def(
+      "vgpu_communicate_from_host",
+      [](std::uintptr_t stream, std::uint32_t slot, std::uint8_t kind, std::uint8_t dtype,
+         std::uint8_t detail, std::uint32_t peer, std::int64_t bytes, std::uint32_t tag) {
+        Op op;
+        op.kind = static_cast<OpKind>(kind);
+        op.dtype = static_cast<DataType>(dtype);
+        op.detail = detail;
+        op.flags = Op::blocking;
+        op.ref = slot;
+        op.peer = peer;
+        op.bytes = bytes;
+        op.tag = tag;
+        return Session::get().communicate(reinterpret_cast<void*>(stream), {&op, 1});
+      },
+      nb::arg("stream"), nb::arg("slot"), nb::arg("kind"), nb::arg("dtype"), nb::arg("detail"),
+      nb::arg("peer"), nb::arg("bytes"), nb::arg("tag") = 0);
   m.def(
       "vgpu_set_members",
       [](std::uint32_t slot, const std::vector<std::uint32_t>& members) {

@@ -1,8 +1,8 @@
 #include "engine/durations.h"
 
-#include <algorithm>
 #include <optional>
 
+#include "comm/host.h"
 #include "cost/cost.h"
 
 namespace prism::engine {
@@ -66,10 +66,12 @@ std::uint32_t Durations::shape_id(std::uint32_t communicator) {
   std::uint32_t& id = shape_ids_[communicator];
   if (id == unknown) {
     const CommShape shape = shape_of(graph_.communicator(communicator).members, *cluster_);
-    const auto found = std::find(shapes_.begin(), shapes_.end(), shape);
-    id = static_cast<std::uint32_t>(found - shapes_.begin());
-    if (found == shapes_.end()) {
+    const bool host = is_host_group(graph_.communicator(communicator).name);
+    id = 0;
+    while (id < shapes_.size() && (shapes_[id] != shape || hosts_[id] != host)) ++id;
+    if (id == shapes_.size()) {
       shapes_.push_back(shape);
+      hosts_.push_back(host);
       cache_.emplace_back();
     }
   }
@@ -80,6 +82,9 @@ std::int64_t Durations::costed(const Part& part, std::uint32_t communicator,
                                std::uint32_t position) {
   if (is_point_to_point(part.kind)) {
     const auto members = graph_.communicator(communicator).members;
+    if (is_host_group(graph_.communicator(communicator).name)) {
+      return host_duration_ns(part.kind, part.bytes, 2, *cluster_);
+    }
     const std::size_t peer = (std::size_t{position} + part.peer) % members.size();
     const std::uint32_t node = cluster_->gpus_per_node;
     const bool near = node != 0 && members[position] / node == members[peer] / node;
@@ -89,7 +94,9 @@ std::int64_t Durations::costed(const Part& part, std::uint32_t communicator,
   }
   const std::uint32_t shape = shape_id(communicator);
   std::int64_t& duration = cached(2 + shape, part.content);
-  if (duration < 0) {
+  if (duration < 0 && hosts_[shape]) {
+    duration = host_duration_ns(part.kind, part.bytes, shapes_[shape].ranks, *cluster_);
+  } else if (duration < 0) {
     duration = collective_cost(part.kind, part.bytes, part.dtype,
                                static_cast<Reduction>(part.detail), shapes_[shape], *cluster_)
                    .duration_ns;

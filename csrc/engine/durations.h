@@ -40,6 +40,7 @@ class Durations {
   std::int64_t eager_bytes_;
   std::unique_ptr<KernelTimes> kernels_;
   std::vector<CommShape> shapes_;
+  std::vector<bool> hosts_;                       // by shape: of a group in host memory
   std::vector<std::uint32_t> shape_ids_;          // by communicator
   std::vector<std::vector<std::int64_t>> cache_;  // rows: message far, message near, shapes; by
                                                   // content, -1 where not costed yet

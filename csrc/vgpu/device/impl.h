@@ -87,6 +87,7 @@ struct Session::Impl {
   std::int64_t peak_device_bytes = 0;
   FailedAllocation failed;
 
+  std::uint64_t launches_of_communication = 0;
   std::vector<Communicator> communicators;
   MemberSource member_source;
   // Set in an emulation: the engine, not `clock`, knows the times of this rank.

@@ -60,9 +60,10 @@ class Session {
   void set(void* stream, std::int64_t bytes);
 
   // Communication, called by the NCCL door: the parts of one launch, in call order. Fills in host
-  // time, stream and duration, and moves the clocks.
+  // time, stream and duration, and moves the clocks. Returns the launch's number (0 where nothing
+  // is recorded).
   std::uint32_t add_communicator(OpenCommunicator communicator);  // returns the slot
-  void communicate(void* stream, std::span<Op> parts);
+  std::uint64_t communicate(void* stream, std::span<Op> parts);
 
   // Byte-moving work in stream order; runs when the host looks at what it may have written.
   // `touches`: the device ranges it reads or writes; work that may wait for another process must

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/host.h"
 #include "vgpu/device/impl.h"
 
 namespace prism::vgpu {
@@ -135,12 +136,16 @@ void Session::Impl::know_members(Communicator& communicator) {
   }
   communicator.ready = true;
   communicator.identity = communicator_identity(communicator.open.name, communicator.members);
+  if (is_host_group(communicator.open.name)) return;  // it has no buffers on the device
   communicator_bytes += prism::communicator_bytes(communicator.shape, options.cluster);
   peak_device_bytes = std::max(peak_device_bytes, held(0));
 }
 
 std::int64_t Session::Impl::duration_of(const Op& op) {
   const Communicator& communicator = communicators[op.ref];
+  if (is_host_group(communicator.open.name)) {
+    return host_duration_ns(op.kind, op.bytes, communicator.open.size, options.cluster);
+  }
   if (!is_point_to_point(op.kind)) {
     if (op.bytes == 0) return 0;  // NCCL launches nothing
     return collective_cost(op.kind, op.bytes, op.dtype, static_cast<Reduction>(op.detail),
@@ -156,9 +161,9 @@ std::int64_t Session::Impl::duration_of(const Op& op) {
   return p2p_cost(op.bytes, peer_rank / node == options.rank / node, options.cluster).duration_ns;
 }
 
-void Session::communicate(void* stream, std::span<Op> parts) {
+std::uint64_t Session::communicate(void* stream, std::span<Op> parts) {
   Impl& impl = *impl_;
-  if (!impl.recording() || parts.empty()) return;
+  if (!impl.recording() || parts.empty()) return 0;
   std::unique_lock lock(impl.mutex);
   for (const Op& part : parts) {
     PRISM_CHECK(part.ref < impl.communicators.size());
@@ -176,7 +181,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
     impl.know_members(impl.communicators[part.ref]);
   }
   Stream* s = impl.find_stream(stream);
-  if (s == nullptr || !impl.active) return;
+  if (s == nullptr || !impl.active) return 0;
   impl.order_default(*s);
   const std::uint16_t index = impl.index_of(*s);
   std::int64_t longest = 0;
@@ -199,6 +204,7 @@ void Session::communicate(void* stream, std::span<Op> parts) {
   impl.clock.finish(index, impl.clock.ready(index) + longest);
   if (parts.back().is_blocking()) impl.clock.sync_stream(index);
   for (const Op& part : parts) impl.end(part);
+  return impl.launches_of_communication++;
 }
 
 }  // namespace prism::vgpu

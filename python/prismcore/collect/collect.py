@@ -92,7 +92,7 @@ class _Collection:
         self._messaging: frozenset[int] = frozenset()
         self._routing: str | None = None
         self._skewed_group: str | None = None
-        self._communicators: dict[tuple[int, int], int] = {}
+        self._communicators: dict[tuple[int, int, str], int] = {}
 
     def run(self) -> CollectResult:
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from prismcore import _core
 from prismcore.errors import CollectError
 
 __all__ = ["Factor", "GroupRow", "Kind", "Roles", "SlotRole"]
@@ -60,11 +61,13 @@ class Factor:
 @dataclass(slots=True, frozen=True)
 class SlotRole:
     """What a communicator of a rank is to it: a kind and, for a pair of ranks of one group, how far
-    the other stands (0: the whole group)."""
+    the other stands (0: the whole group). ``mark``: what stands before its name (groups that communicate
+    from host memory)."""
 
     kind: int
     offset: int
     size: int
+    mark: str = ""
 
 
 class Roles:
@@ -120,6 +123,7 @@ class Roles:
 
     def slot_role(self, rank: int, name: str, members: Sequence[int]) -> SlotRole:
         """Role of one of the rank's communicators, by the name torch gave it (``description:name``)."""
+        mark = _core.HOST_GROUP_MARK if name.startswith(_core.HOST_GROUP_MARK) else ""
         group_name = name.rpartition(":")[2]
         found = self._by_name.get(group_name)
         if found is None:
@@ -132,7 +136,7 @@ class Roles:
         if group is None:
             raise CollectError(f"communicator {name!r}: rank {rank} is not in such a group")
         if len(members) == len(group):
-            return SlotRole(kind, 0, len(group))
+            return SlotRole(kind, 0, len(group), mark)
         other = next((m for m in members if m != rank), None)
         if len(members) != 2 or other is None or other not in group:
             raise CollectError(
@@ -142,20 +146,22 @@ class Roles:
         position = self.kinds[kind].position_of
         return SlotRole(kind, int(position[other] - position[rank]) % len(group), 2)
 
-    def slot_members(self, rank: int, role: SlotRole) -> tuple[str, tuple[int, int], list[int] | IntArray]:
+    def slot_members(
+        self, rank: int, role: SlotRole
+    ) -> tuple[str, tuple[int, int, str], list[int] | IntArray]:
         """Name, identity and members of the communicator that has this role for ``rank``."""
         kind = self.kinds[role.kind]
         group = kind.group(rank)
         if group is None:
             raise CollectError(f"rank {rank} is in no group of kind {kind.name}")
         index = int(kind.group_of[rank])
-        name = f"{kind.name.partition('#')[0]}:{kind.names[index]}"
+        name = f"{role.mark}{kind.name.partition('#')[0]}:{kind.names[index]}"
         if role.offset == 0:
-            return name, (role.kind, index), group
+            return name, (role.kind, index, role.mark), group
         position = int(kind.position_of[rank])
         pair = sorted((position, (position + role.offset) % len(group)))
         members = [int(group[p]) for p in pair]
-        return name, (-1 - role.kind, members[0] * self.world_size + members[1]), members
+        return name, (-1 - role.kind, members[0] * self.world_size + members[1], role.mark), members
 
     def _world_kind(self) -> Kind:
         ranks = np.arange(self.world_size)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["call_site", "launches"]
+__all__ = ["call_site", "here", "launches"]
 
 # Innermost first: site-packages lies in the standard library's folder. As named and as resolved.
 _INSTALLED = tuple(
@@ -50,6 +51,17 @@ def call_site(frames: Sequence[Mapping[str, Any]], folder: str) -> str:
         if not library and not name.startswith(("torch" + os.sep, "contextlib", "typing_extensions")):
             library = _text(frame, name)
     return library
+
+
+def here(folder: str) -> str:
+    """The call site of what runs now."""
+    frames = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
+        frame = frame.f_back  # type: ignore[assignment]
+    return call_site(frames, folder)
 
 
 def _text(frame: Mapping[str, Any], path: str) -> str:

@@ -24,6 +24,7 @@ from prismcore.adapters.megatron_experts import ExpertRouting
 from prismcore.launch import call_sites
 from prismcore.launch.cudnn import switch_off_cudnn
 from prismcore.launch.groups import GroupTable
+from prismcore.launch.host_group import HOST_GROUP_MARK, HostGroups
 from prismcore.launch.iteration import IterationEnds
 from prismcore.launch.modules import Program, mentions
 from prismcore.launch.processes import STOP_SIGNAL
@@ -88,6 +89,7 @@ class RankRun:
         self._started = time.perf_counter()
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
+        self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
         self._folded_peaks: dict[str, int] = {}
         self._routing = ExpertRouting(job.routing, _Device(), _core.vgpu_num_iterations)
         self._ends = IterationEnds(
@@ -116,6 +118,7 @@ class RankRun:
         job = self.job
         self._store_in_front()
         self._groups.install()
+        self._host_groups.install()
         announce_splits(_door())
         self._ends.install()
         self._routing.install()
@@ -170,6 +173,7 @@ class RankRun:
     def _members(self, communicator: tuple[int, str, int, int, bytes]) -> list[int]:
         """Who is in a communicator: the group it is named after, or two of its ranks."""
         _, name, size, _, unique_id = communicator
+        name = name.removeprefix(HOST_GROUP_MARK)
         uid = name.rpartition(":")[2]
         ranks = list(range(self.job.world_size)) if name.startswith("default_pg:") else None
         ranks = ranks or self._groups.members(uid) or []
@@ -210,6 +214,8 @@ class RankRun:
             if key not in known:
                 known[key] = call_sites.call_site(frames, self.job.folder)
             sites.append(known[key])
+        for number, site in self._host_groups.call_sites:  # these are not torch's to record
+            sites.insert(number, site)
         return sites
 
     def _leave(self, end: str, *, status: int = 0, error: dict[str, Any] | None = None) -> NoReturn:
