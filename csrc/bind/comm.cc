@@ -213,7 +213,6 @@ void init_comm(nb::module_& m) {
       },
       nb::arg("kind"), nb::arg("algorithm"), nb::arg("bytes"), nb::arg("root"), nb::arg("channels"),
       nb::arg("members"), nb::arg("cluster"));
-  m.def("is_eager", &is_eager, nb::arg("bytes"), nb::arg("cluster"));
   m.def("communicator_bytes", &communicator_bytes, nb::arg("shape"), nb::arg("cluster"));
 }
 

@@ -46,7 +46,10 @@ CommCost collective_cost(OpKind kind, std::int64_t bytes, DataType dtype, Reduct
                          const CommShape& shape, const ClusterProfile& cluster);
 // One message between two ranks.
 CommCost p2p_cost(std::int64_t bytes, bool same_node, const ClusterProfile& cluster);
-bool is_eager(std::int64_t bytes, const ClusterProfile& cluster) noexcept;
+// Whether a send does not wait for its receiver. At a threshold of 0 every send does.
+constexpr bool is_eager(std::int64_t bytes, std::int64_t eager_bytes) noexcept {
+  return eager_bytes > 0 && bytes <= eager_bytes;
+}
 // Device memory a communicator takes on each member when it is first used.
 std::int64_t communicator_bytes(const CommShape& shape, const ClusterProfile& cluster);
 

@@ -68,10 +68,6 @@ CommCost p2p_cost(std::int64_t bytes, bool same_node, const ClusterProfile& clus
   return {Algorithm::p2p, protocol, static_cast<std::int32_t>(channels), nanoseconds(us)};
 }
 
-bool is_eager(std::int64_t bytes, const ClusterProfile& cluster) noexcept {
-  return bytes <= cluster.eager_bytes;
-}
-
 // Every rank (all_to_all) or the root (gather, scatter) exchanges bytes / N with each other rank;
 // the share for itself does not touch the wire. NVLink and NIC run side by side, each at its own
 // rate. A channel works on 8 messages at a time: the depth of that queue counts as hops.

@@ -32,9 +32,11 @@ class Alone {
       case OpKind::kernel:
       case OpKind::copy:
       case OpKind::set:
-      case OpKind::host_callback:
         clock_.run(op.stream, op.duration_ns);
         if (op.is_blocking()) clock_.sync_stream(op.stream);
+        return;
+      case OpKind::host_callback:
+        clock_.run(op.stream, op.duration_ns);
         return;
       case OpKind::event_record:
         if (records_.size() <= op.stream) records_.resize(op.stream + std::size_t{1});

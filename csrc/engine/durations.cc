@@ -46,7 +46,10 @@ class CostedKernels : public KernelTimes {
 }  // namespace
 
 Durations::Durations(const Graph& graph, const ReplayOptions& options)
-    : graph_(graph), cluster_(options.cluster), eager_bytes_(options.eager_bytes) {
+    : graph_(graph),
+      cluster_(options.cluster),
+      eager_bytes_(options.cluster == nullptr ? options.eager_bytes
+                                              : options.cluster->eager_bytes) {
   if (options.device != nullptr) {
     kernels_ = std::make_unique<CostedKernels>(graph, *options.device);
   }

@@ -23,9 +23,7 @@ class Durations {
   }
   // Whether a send does not wait for its receiver.
   bool eager(const Part& part) const noexcept {
-    if (part.kind != OpKind::send) return false;
-    if (cluster_ != nullptr) return is_eager(part.bytes, *cluster_);
-    return eager_bytes_ > 0 && part.bytes <= eager_bytes_;
+    return part.kind == OpKind::send && is_eager(part.bytes, eager_bytes_);
   }
 
  private:

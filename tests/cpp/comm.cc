@@ -289,8 +289,9 @@ TEST_CASE("a message: LL to 16 KiB, channels by 64 KiB parts, links by place") {
   // 8.4 + 3.4 us + 2^30 B / 370.8 GB/s; 8.4 + 14 us + 2^30 B / 48 GB/s.
   CHECK(p2p_cost(gib, true, reference).duration_ns == 2907544);
   CHECK(p2p_cost(gib, false, reference).duration_ns == 22392021);
-  CHECK(is_eager(mib, reference));
-  CHECK_FALSE(is_eager(mib + 1, reference));
+  CHECK(is_eager(mib, reference.eager_bytes));
+  CHECK_FALSE(is_eager(mib + 1, reference.eager_bytes));
+  CHECK_FALSE(is_eager(0, 0));
 }
 
 TEST_CASE("an all-to-all runs NVLink and NIC side by side") {
