@@ -16,5 +16,6 @@ void init_cost(nb::module_& m);
 void init_engine(nb::module_& m);
 void init_vgpu(nb::module_& m);
 void init_spare(nb::module_& m);
+void init_spare_life(nb::module_& m);
 
 }  // namespace prism::bind

@@ -10,4 +10,5 @@ NB_MODULE(_core, m) {
   prism::bind::init_engine(m);
   prism::bind::init_vgpu(m);
   prism::bind::init_spare(m);
+  prism::bind::init_spare_life(m);
 }

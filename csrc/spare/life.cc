@@ -1,0 +1,54 @@
+#include "spare/life.h"
+
+#include <iterator>
+#include <string>
+
+#include "base/error.h"
+#include "spare/life_run.h"
+#include "spare/trials.h"
+
+namespace prism::spare {
+namespace {
+
+void check_placement(const LifeOptions& options, const Placement* placement) {
+  if (options.policy != Policy::kSpare) return;
+  if (placement == nullptr) {
+    throw SpareError("life: policy spare without a placement, expected one");
+  }
+  if (placement->groups() != options.groups || placement->redundancy() != options.redundancy) {
+    throw SpareError("life: placement of " + std::to_string(placement->groups()) +
+                     " groups, redundancy " + std::to_string(placement->redundancy()) +
+                     " found, expected " + std::to_string(options.groups) + " groups, redundancy " +
+                     std::to_string(options.redundancy));
+  }
+}
+
+}  // namespace
+
+std::string_view name(TimePart part) {
+  constexpr std::string_view names[] = {"compute",          "redundant", "jitter",   "allreduce",
+                                        "failed_allreduce", "patch",     "recovery", "rejoin",
+                                        "checkpoint",       "restart",   "rework"};
+  static_assert(std::size(names) == kTimeParts);
+  return names[static_cast<std::size_t>(part)];
+}
+
+std::string_view name(EventKind kind) {
+  constexpr std::string_view names[] = {"failure",  "step",    "checkpoint",
+                                        "wipe_out", "restart", "rejoin"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::vector<LifeTrial> simulate_lives(const LifeOptions& options, const Placement* placement) {
+  options.check();
+  check_placement(options, placement);
+  std::vector<LifeTrial> trials(static_cast<std::size_t>(options.seeds));
+  run_trials(trials.size(), static_cast<std::size_t>(options.threads), [&] {
+    return [&](std::size_t i) {
+      trials[i] = LifeRun(options, placement, options.first_seed + i).run();
+    };
+  });
+  return trials;
+}
+
+}  // namespace prism::spare

@@ -1,0 +1,17 @@
+// The life-time simulator: training steps under failures, restarts and checkpoints.
+#pragma once
+
+#include <vector>
+
+#include "spare/life_options.h"
+#include "spare/life_result.h"
+#include "spare/placement.h"
+
+namespace prism::spare {
+
+// One life for each seed, in the order of seeds; equal for any number of threads. `placement` is
+// needed by the policy `spare` alone and must have the options' groups and redundancy. Throws
+// SpareError.
+std::vector<LifeTrial> simulate_lives(const LifeOptions& options, const Placement* placement);
+
+}  // namespace prism::spare
