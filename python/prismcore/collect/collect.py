@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from prismcore import interrupts
 from prismcore.collect.classes import ClassFinder
 from prismcore.collect.iterations import mark_iterations
 from prismcore.collect.likeness import Record
+from prismcore.collect.needs import Need, next_to_run
 from prismcore.collect.options import (
     CollectInterrupted,
     CollectOptions,
@@ -37,13 +38,14 @@ from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
 from prismcore.launch.cudnn import SWITCHED_OFF
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
-from prismcore.launch.protocol import ENDED_BY_STOP
+from prismcore.launch.protocol import ENDED_BY_STOP, ENDED_IN_NEED, Values
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
 from prismcore.profiles.device import load_device
 
 __all__ = ["collect"]
 
 WARM_UP_ITERATIONS = 1
+_CUT_SHORT = (ENDED_BY_STOP, ENDED_IN_NEED)
 
 
 def collect(options: CollectOptions, progress: ProgressCallback | None = None) -> CollectResult:
@@ -83,6 +85,10 @@ class _Collection:
         self._peaks: dict[int, MemoryPeaks] = {}
         self._alone: dict[int, int] = {}
         self._cut_short = 0
+        self._values: Values = {}
+        self._values_given = 0
+        self._tries: Counter[int] = Counter()
+        self._allowed: Collection[int] = range(world)
         self._inferred = 0
         self._checksum: int | None = None
         self._reports: list[dict[str, Any]] = []
@@ -153,7 +159,7 @@ class _Collection:
         and another interrupt ends the waiting."""
         with contextlib.suppress(KeyboardInterrupt, PrismError):
             for end in launcher.stop_all():
-                if end.exit_code != 0 or end.summary is None or end.summary["end"] == ENDED_BY_STOP:
+                if end.exit_code != 0 or end.summary is None or end.summary["end"] in _CUT_SHORT:
                     self._keep_cut_short(end)
                     continue
                 with contextlib.suppress(PrismError):
@@ -170,7 +176,10 @@ class _Collection:
         if options.ranks != "auto":
             world = options.world_size
             ranks = list(range(world)) if options.ranks == "all" else parse_ranks(options.ranks, world)
-            self._run_all(launcher, ranks, "ranks", RankOrigin.RAN)
+            self._allowed = frozenset(ranks)
+            # The first alone: what it gives to others they need not come back for.
+            self._run_all(launcher, ranks[:1], "ranks", RankOrigin.RAN)
+            self._run_all(launcher, ranks[1:], "ranks", RankOrigin.RAN)
             return []
         self._run_all(launcher, [0], "classes", RankOrigin.RAN)
         finder = self._new_finder()
@@ -202,15 +211,37 @@ class _Collection:
         return finder
 
     def _run_all(self, launcher: Launcher, ranks: Iterable[int], phase: Any, origin: RankOrigin) -> None:
-        waiting = list(ranks)
+        ranks = list(ranks)
+        wanted = {rank for rank in ranks if rank not in self._records}
+        waiting = [rank for rank in ranks if rank in wanted][::-1]
         self._planned += len(waiting)
-        waiting.reverse()
+        needs: dict[int, Need] = {}
         self._tell(phase, "")
-        while waiting or launcher.running:
-            while waiting and len(launcher.running) < self._options.num_slots:
-                launcher.start(waiting.pop(), want_groups=self._roles is None)
-            self._take(launcher.next_end(), origin)
-            self._tell(phase, "")
+        while True:
+            while waiting or launcher.running:
+                while waiting and len(launcher.running) < self._options.num_slots:
+                    self._start(launcher, waiting.pop())
+                end = launcher.next_end()
+                self._values |= end.values
+                if end.exit_code == 0 and end.summary is not None and end.summary["need"] is not None:
+                    needs[end.rank] = Need(**end.summary["need"])
+                    continue
+                needs.pop(end.rank, None)
+                self._take(end, origin if end.rank in wanted else RankOrigin.RAN)
+                self._tell(phase, "")
+            if not needs:
+                return
+            waiting = next_to_run(
+                needs, given=self._values, ran=self._records, allowed=self._allowed, tries=self._tries
+            )[::-1]
+            self._planned += sum(rank not in needs for rank in waiting)
+
+    def _start(self, launcher: Launcher, rank: int) -> None:
+        if len(self._values) != self._values_given:
+            launcher.give(self._values)
+            self._values_given = len(self._values)
+        self._tries[rank] += 1
+        launcher.start(rank, want_groups=self._roles is None)
 
     def _take(self, end: RankEnd, origin: RankOrigin) -> None:
         options = self._options

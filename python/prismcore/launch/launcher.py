@@ -24,7 +24,7 @@ import prismcore
 from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
-from prismcore.launch.protocol import Channel, read_record
+from prismcore.launch.protocol import Channel, Values, read_record, write_record
 
 __all__ = ["Launcher", "RankEnd"]
 
@@ -45,6 +45,8 @@ class RankEnd:
     summary: Mapping[str, Any] | None
     """What the rank said of itself; None where it ended before it could."""
     graph: bytes
+    values: Values
+    """Objects that it gave to other ranks."""
     output: str
     """The end of what it wrote to stdout and stderr."""
     cpu_s: float
@@ -132,6 +134,7 @@ class Launcher:
         self._rank_timeout_s = rank_timeout_s
         self._running: dict[int, _Running] = {}
         self._unread: deque[dict[str, Any]] = deque()
+        self._values_fd: int | None = None
         self._selector = selectors.DefaultSelector()
 
     @property
@@ -189,6 +192,9 @@ class Launcher:
                 os.close(running.record_fd)
                 os.close(running.output.fd)
             self._running.clear()
+            if self._values_fd is not None:
+                os.close(self._values_fd)
+                self._values_fd = None
 
     def start(self, rank: int, *, want_groups: bool = False, port: tuple[int, int] | None = None) -> None:
         """Forks a rank.
@@ -196,7 +202,11 @@ class Launcher:
         ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptor of
         an emulation's mailboxes, and which of them is the rank's.
         """
-        request = {"run": rank, "want_groups": want_groups, "port": None if port is None else port[1]}
+        request: dict[str, Any] = {
+            "run": rank,
+            "want_groups": want_groups,
+            "port": None if port is None else port[1],
+        }
         with contextlib.ExitStack() as undo:
             record_fd = os.memfd_create(f"prism-rank-{rank}")
             undo.callback(os.close, record_fd)
@@ -208,9 +218,23 @@ class Launcher:
                 self._running[rank] = running
                 undo.pop_all()
                 ports = [] if port is None else [port[0]]
-                self._send(request, [record_fd, write_end, *ports])
+                values = [] if self._values_fd is None else [self._values_fd]
+                request["has_values"] = bool(values)
+                self._send(request, [record_fd, write_end, *ports, *values])
             finally:
                 os.close(write_end)
+
+    def give(self, values: Values) -> None:
+        """Ranks that start from now on know these objects of other ranks."""
+        fd = os.memfd_create("prism-values")
+        try:
+            write_record(fd, {}, b"", values)
+        except BaseException:
+            os.close(fd)
+            raise
+        if self._values_fd is not None:
+            os.close(self._values_fd)
+        self._values_fd = fd
 
     def next_end(self) -> RankEnd:
         """Waits until a rank ends. A signal that is held may end the wait."""
@@ -293,6 +317,7 @@ class Launcher:
             timed_out=running.timed_out,
             summary=record[0] if record else None,
             graph=record[1] if record else b"",
+            values=record[2] if record else {},
             output=output,
             cpu_s=message["cpu_s"],
             wall_s=time.perf_counter() - running.started,

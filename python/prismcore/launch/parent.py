@@ -22,7 +22,7 @@ from prismcore.errors import PrismError
 from prismcore.launch.environment import rank_environment
 from prismcore.launch.modules import find_program, installed, top_level_imports
 from prismcore.launch.processes import die_with_parent, kill_group, stop
-from prismcore.launch.protocol import Channel
+from prismcore.launch.protocol import Channel, Values, read_record
 
 if TYPE_CHECKING:
     from prismcore.launch.rank import RankJob
@@ -43,6 +43,10 @@ def _import_torch(gpus_per_node: int) -> None:
     # Asking the runtime would mark this process, and torch refuses the device in children of a
     # process so marked. Modules ask while they are imported.
     torch._C._cuda_getDeviceCount = lambda: gpus_per_node
+    if torch.distributed.is_available():
+        from prismcore.launch import objects
+
+        objects.install()
 
 
 def _import_modules(source: str, preload: list[str]) -> None:
@@ -143,7 +147,7 @@ class Parent:
             return False
         request, fds = received
         if "run" in request:
-            self._fork(request["run"], request["want_groups"], request.get("port"), fds)
+            self._fork(request, fds)
         elif "kill" in request:
             for pid, rank in self._ranks.items():
                 if rank == request["kill"]:
@@ -153,27 +157,25 @@ class Parent:
                 stop(pid)
         return True
 
-    def _fork(self, rank: int, want_groups: bool, port: int | None, fds: list[int]) -> None:
+    def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         parent_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                self._become(rank, want_groups, port, fds, parent_pid)
+                self._become(request, fds, parent_pid)
             finally:
                 os._exit(71)
         for fd in fds:
             os.close(fd)
-        self._ranks[pid] = rank
+        self._ranks[pid] = request["run"]
 
-    def _become(
-        self, rank: int, want_groups: bool, port: int | None, fds: list[int], parent_pid: int
-    ) -> NoReturn:
+    def _become(self, request: dict[str, Any], fds: list[int], parent_pid: int) -> NoReturn:
         os.setsid()
         die_with_parent(parent_pid)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        record_fd, output_fd, *ports = fds
+        record_fd, output_fd, *others = fds
         for standard in (1, 2):
             os.dup2(output_fd, standard)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -183,12 +185,24 @@ class Parent:
         self._channel.close()
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        job = self._job
+        job, rank, port = self._job, request["run"], request.get("port")
         os.environ.update(rank_environment(rank, job.world_size, job.gpus_per_node))
         from prismcore.launch.rank import RankRun
 
-        place = None if port is None else (ports[0], port)
-        RankRun(job, rank, record_fd=record_fd, want_groups=want_groups, port=place).run()
+        known: Values = {}
+        if request["has_values"]:
+            values_fd = others.pop()
+            record = read_record(values_fd)
+            os.close(values_fd)
+            known = record[2] if record else known
+        RankRun(
+            job,
+            rank,
+            record_fd=record_fd,
+            want_groups=request["want_groups"],
+            port=None if port is None else (others[0], port),
+            known=known,
+        ).run()
 
     def _reap(self) -> None:
         while self._ranks:

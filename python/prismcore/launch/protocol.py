@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Channel", "read_record", "write_record"]
+__all__ = ["Channel", "Values", "read_record", "write_record"]
 
 # How a rank that left a record ended.
 ENDED_BY_ITERATIONS = "iterations"
@@ -16,6 +16,7 @@ ENDED_BY_PROGRAM = "program"
 ENDED_BY_ERROR = "error"
 ENDED_OUT_OF_MEMORY = "out_of_memory"
 ENDED_BY_STOP = "stopped"
+ENDED_IN_NEED = "in_need"  # of an object that no rank has given yet
 
 _LARGEST = 4 << 20
 _MOST_FDS = 4
@@ -58,23 +59,43 @@ class Channel:
         self.socket.close()
 
 
-def write_record(fd: int, summary: dict[str, Any], graph: bytes) -> None:
-    """What a rank leaves behind: 8 bytes of length, a JSON summary, a graph. Written once."""
-    head = json.dumps(summary).encode()
-    view = memoryview(len(head).to_bytes(8, "little") + head + graph)
+Values = dict[str, list[bytes]]
+"""Objects that ranks gave to others, pickled, by call."""
+
+
+def write_record(fd: int, summary: dict[str, Any], graph: bytes, values: Values | None = None) -> None:
+    """What a rank leaves behind: 8 bytes of length, a JSON summary, a graph, values. Written once."""
+    values = values or {}
+    sizes = {key: [len(part) for part in parts] for key, parts in values.items()}
+    head = json.dumps(summary | {"graph_bytes": len(graph), "value_bytes": sizes}).encode()
+    tail = b"".join(part for parts in values.values() for part in parts)
+    view = memoryview(len(head).to_bytes(8, "little") + head + graph + tail)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def read_record(fd: int) -> tuple[dict[str, Any], bytes] | None:
-    """The summary and the graph's bytes (empty: none); None where the rank ended before writing."""
+def read_record(fd: int) -> tuple[dict[str, Any], bytes, Values] | None:
+    """The summary, the graph's bytes (empty: none) and values; None where the rank ended before it had
+    written them."""
     size = os.fstat(fd).st_size
     if size < 8:
         return None
     data = os.pread(fd, size, 0)
-    length = int.from_bytes(data[:8], "little")
+    while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+        data += more  # above 2 GiB
+    start = 8 + int.from_bytes(data[:8], "little")
     try:
-        summary = json.loads(data[8 : 8 + length])
+        summary = json.loads(data[8:start])
     except ValueError:  # killed while writing
         return None
-    return summary, data[8 + length :]
+    end = start + summary.pop("graph_bytes")
+    at = end
+    values: Values = {}
+    for key, sizes in summary.pop("value_bytes").items():
+        values[key] = []
+        for length in sizes:
+            values[key].append(data[at : at + length])
+            at += length
+    if at != len(data):
+        return None
+    return summary, data[start:end], values

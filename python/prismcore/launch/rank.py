@@ -21,19 +21,22 @@ import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
 from prismcore.adapters.megatron_experts import ExpertRouting
-from prismcore.launch import call_sites
+from prismcore.launch import call_sites, objects
 from prismcore.launch.cudnn import switch_off_cudnn
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.host_group import HOST_GROUP_MARK, HostGroups
 from prismcore.launch.iteration import IterationEnds
 from prismcore.launch.modules import Program, mentions
+from prismcore.launch.objects import ObjectExchange, ObjectNeed
 from prismcore.launch.processes import STOP_SIGNAL
 from prismcore.launch.protocol import (
     ENDED_BY_ERROR,
     ENDED_BY_ITERATIONS,
     ENDED_BY_PROGRAM,
     ENDED_BY_STOP,
+    ENDED_IN_NEED,
     ENDED_OUT_OF_MEMORY,
+    Values,
     write_record,
 )
 from prismcore.launch.splits import announce_splits
@@ -70,6 +73,7 @@ class RankRun:
     """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns.
 
     ``port``: descriptor of the emulation's mailboxes and the number of this rank's; None: a collection.
+    ``known``: objects that other ranks gave.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class RankRun:
         record_fd: int,
         want_groups: bool,
         port: tuple[int, int] | None = None,
+        known: Values | None = None,
     ) -> None:
         self.job = job
         self.rank = rank
@@ -90,6 +95,9 @@ class RankRun:
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
         self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
+        self._objects = ObjectExchange(
+            known=known or {}, site=lambda: call_sites.here(job.folder), missing=self._need
+        )
         self._folded_peaks: dict[str, int] = {}
         self._routing = ExpertRouting(job.routing, _Device(), _core.vgpu_num_iterations)
         self._ends = IterationEnds(
@@ -119,6 +127,7 @@ class RankRun:
         self._store_in_front()
         self._groups.install()
         self._host_groups.install()
+        objects.use(self._objects)
         announce_splits(_door())
         self._ends.install()
         self._routing.install()
@@ -189,6 +198,9 @@ class RankRun:
         if _core.vgpu_num_iterations() >= self.job.iterations:
             self._leave(ENDED_BY_ITERATIONS)
 
+    def _need(self, need: ObjectNeed) -> NoReturn:
+        self._leave(ENDED_IN_NEED, need=need.to_json())
+
     def _describe_out_of_memory(self, error: BaseException) -> dict[str, Any]:
         where, module, layer = _innermost_user_frame(error.__traceback__)
         stats = torch.cuda.memory_stats()
@@ -218,10 +230,17 @@ class RankRun:
             sites.insert(number, site)
         return sites
 
-    def _leave(self, end: str, *, status: int = 0, error: dict[str, Any] | None = None) -> NoReturn:
+    def _leave(
+        self,
+        end: str,
+        *,
+        status: int = 0,
+        error: dict[str, Any] | None = None,
+        need: dict[str, Any] | None = None,
+    ) -> NoReturn:
         """Writes the record and ends the process, without the ways out of Python or torch."""
         signal.signal(STOP_SIGNAL, signal.SIG_IGN)
-        summary: dict[str, Any] = {"end": end, "error": error, "rank": self.rank}
+        summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
         graph = b""
         try:
             summary |= {
@@ -248,7 +267,7 @@ class RankRun:
             graph = _core.vgpu_finish(
                 peaks["requested"], peaks["allocated"], peaks["reserved"], "{}"
             ).to_bytes()
-            write_record(self._record_fd, summary, graph)
+            write_record(self._record_fd, summary, graph, self._objects.published)
         except BaseException:
             traceback.print_exc()
             status = status or 70
