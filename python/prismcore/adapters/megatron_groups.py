@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-__all__ = ["describe_rank"]
+from prismcore.adapters.data_parallel import DataParallel
+
+__all__ = ["data_parallel", "describe_rank"]
 
 _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
 _OTHERS = {
@@ -13,6 +15,23 @@ _OTHERS = {
     "EXPERT_MODEL_PARALLEL_GROUP": "expert rank",
     "DATA_PARALLEL_GROUP": "data rank",
 }
+
+# Over these, gradients are reduced, and the distributed optimizer gathers parameters.
+_GRADIENTS = frozenset(
+    {
+        "DATA_PARALLEL_GROUP",
+        "DATA_PARALLEL_GROUP_WITH_CP",
+        "DATA_PARALLEL_GROUP_WITH_CP_AG",
+        "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP",
+        "EXPERT_DATA_PARALLEL_GROUP",
+    }
+)
+
+
+def data_parallel(descriptions: Collection[str]) -> DataParallel | None:
+    """Megatron's data-parallel groups among ``descriptions``; None where there are none."""
+    found = _GRADIENTS & set(descriptions)
+    return DataParallel(trainer="Megatron", descriptions=found, gathers=True) if found else None
 
 
 def describe_rank(places: Mapping[str, tuple[int, int]]) -> str:
