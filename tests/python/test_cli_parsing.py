@@ -61,6 +61,7 @@ def test_bad_slow_ranks_are_refused(text):
         parsing.slow_rank(text)
 
 
+<<<<<<< HEAD
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=8))
 def test_ranges_that_overlap_are_one_ascending_list(spans):
     text = ",".join(f"{first}-{first + more}" for first, more in spans)
@@ -80,3 +81,42 @@ def test_whole_numbers_from_their_least_on():
     assert (parsing.natural_int("0"), parsing.positive_int(" 7 ")) == (0, 7)
     with pytest.raises(argparse.ArgumentTypeError, match="at least 1"):
         parsing.positive_int("0")
+=======
+@given(st.floats(1e-6, 1e7, allow_subnormal=False))
+def test_seconds_are_plain_numbers(value):
+    assert parsing.seconds(str(value)) == parsing.positive_seconds(str(value)) == value
+
+
+def test_zero_seconds():
+    assert parsing.seconds("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError, match=r"found .0.0., expected seconds .* above 0"):
+        parsing.positive_seconds("0.0")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "nan", "inf", "-inf", "1.1e7", "1e999", "5s", "1_0", "0x5", "1,000"]
+)
+def test_bad_seconds_are_refused(text):
+    for parse in (parsing.seconds, parsing.positive_seconds):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"found .* expected seconds without a unit"):
+            parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "9", "-2", "2.0", "1e0", "²", "9" * 5000])
+def test_whole_numbers_in_a_range(text):
+    parse = parsing.whole_number(1, 8)
+    assert [parse(str(n)) for n in range(1, 9)] == list(range(1, 9))
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number from 1 to 8"):
+        parse(text)
+
+
+@given(st.floats(0, 1, allow_subnormal=False))
+def test_shares(value):
+    assert parsing.share(str(value)) == value
+
+
+@pytest.mark.parametrize("text", ["", "-0.1", "1.01", "nan", "50%", "inf"])
+def test_bad_shares_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a number from 0 to 1"):
+        parsing.share(text)
+>>>>>>> 2d16891 (prism spare place, plan and simulate; planner and plot)

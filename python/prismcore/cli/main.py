@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import prismcore
-from prismcore.cli import check, collect, doctor, export, info, replay
+from prismcore.cli import check, collect, doctor, export, info, replay, spare
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, info, check, replay, export, doctor)
+COMMANDS = (collect, info, check, replay, export, spare, doctor)
 
 EXIT_OK = 0
 EXIT_USER_ERROR = 1
@@ -93,7 +93,8 @@ def _run(args: argparse.Namespace) -> int:
     except PrismError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:
-        return _fail(f"{error} (see prism {args.command} --help)", EXIT_USAGE)
+        command = " ".join(filter(None, (args.command, getattr(args, "subcommand", None))))
+        return _fail(f"{error} (see prism {command} --help)", EXIT_USAGE)
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_USER_ERROR)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Values of the command line: rank lists, times, slow ranks.
+"""Values of the command line: rank lists, times, slow ranks, numbers in a range.
 
 Each function is an argparse ``type``: it raises ``argparse.ArgumentTypeError`` with what was found
 and what is expected, which ends in exit code 2.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -18,6 +19,8 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?)(ns|us|ms|s)")
 _SLOW_RANK = re.compile(r"(?P<rank>[0-9]{1,18}):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,4})?")
+MOST_SECONDS = 1e7  # 115 days
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -104,3 +107,44 @@ def routing_rule(text: str) -> str:
         return str(parse_rule(text))
     except RoutingError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def whole_number(low: int, high: int) -> Callable[[str], int]:
+    """Parser of a whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        if _WHOLE.fullmatch(text.strip()) and low <= int(text) <= high:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number from {low} to {high}")
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """A plain number of seconds, for flags whose name ends in ``-s``; 0 is one."""
+    return _seconds(text, "from 0")
+
+
+def positive_seconds(text: str) -> float:
+    """As :func:`seconds`, above 0."""
+    value = _seconds(text, "above 0")
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, {_expected_seconds('above 0')}")
+    return value
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    if _NUMBER.fullmatch(text.strip()) and 0 <= float(text) <= 1:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from 0 to 1")
+
+
+def _seconds(text: str, low: str) -> float:
+    if _NUMBER.fullmatch(text.strip()) and 0 <= float(text) <= MOST_SECONDS:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"found {text!r}, {_expected_seconds(low)}")
+
+
+def _expected_seconds(low: str) -> str:
+    return f"expected seconds without a unit, {low} to {MOST_SECONDS:g}"
