@@ -23,6 +23,15 @@ FLAGS = {
     "check": "--help --json -h",
     "replay": "--cluster --help --json --profile --ranks --slow-rank --threads -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
+    "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
+    "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
+    "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --plot "
+    "--rack-groups --rack-share --redundancy --rejoin-s --repair-s --restart-s --seeds "
+    "--spares --steps --swap-s --threads --trace -h",
+    "spare simulate": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
+    "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --policy "
+    "--rack-groups --rack-share --redundancy --rejoin-s --repair-s --restart-s --seeds "
+    "--spares --steps --swap-s --threads --trace -h",
     "doctor": "--help --json -h",
 }
 
@@ -130,7 +139,8 @@ def test_everything_after_the_first_dashes_is_untouched():
 
 
 def test_help_and_version_exit_0_on_stdout():
-    for args in (["--help"], ["--version"], ["collect", "--help"], ["export", "perfetto", "--help"]):
+    nested = (["export", "perfetto", "--help"], ["spare", "plan", "--help"])
+    for args in (["--help"], ["--version"], ["collect", "--help"], *nested):
         done = prism(*args)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout

@@ -61,7 +61,6 @@ def test_bad_slow_ranks_are_refused(text):
         parsing.slow_rank(text)
 
 
-<<<<<<< HEAD
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=8))
 def test_ranges_that_overlap_are_one_ascending_list(spans):
     text = ",".join(f"{first}-{first + more}" for first, more in spans)
@@ -81,7 +80,8 @@ def test_whole_numbers_from_their_least_on():
     assert (parsing.natural_int("0"), parsing.positive_int(" 7 ")) == (0, 7)
     with pytest.raises(argparse.ArgumentTypeError, match="at least 1"):
         parsing.positive_int("0")
-=======
+
+
 @given(st.floats(1e-6, 1e7, allow_subnormal=False))
 def test_seconds_are_plain_numbers(value):
     assert parsing.seconds(str(value)) == parsing.positive_seconds(str(value)) == value
@@ -119,4 +119,3 @@ def test_shares(value):
 def test_bad_shares_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number from 0 to 1"):
         parsing.share(text)
->>>>>>> 2d16891 (prism spare place, plan and simulate; planner and plot)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import test_cli
+import test_cli_spare
 from test_cli import ENVIRONMENT, commands
 
 from prismcore import errors
@@ -40,6 +41,9 @@ def test_every_flag_is_documented_and_no_other():
         ("check", {*test_cli.CHECK_KEYS}),
         ("replay", {*test_cli.REPLAY_KEYS, "ranks"}),
         ("export perfetto", {*test_cli.EXPORT_KEYS}),
+        ("spare place", {*test_cli_spare.PLACE_KEYS}),
+        ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
+        ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),
         ("doctor", {"ok", "can", "checks"}),
     ],
 )

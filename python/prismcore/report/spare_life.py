@@ -116,11 +116,11 @@ def split_table(result: LifeResult) -> Table:
     shares = result.split()
     mean_s = sum(trial.total_ns for trial in result.trials) / 1e9 / len(result.trials)
     rows = [
-        (PART_WORDS.get(name, name), f"{share * mean_s / 3600:,.2f}", format_share(share))
+        (PART_WORDS.get(name, name), f"{share * mean_s / 3600:,.1f}", format_share(share))
         for name, share in shares.items()
         if share
     ]
-    rows.append(("sum", f"{sum(shares.values()) * mean_s / 3600:,.2f}", format_share(sum(shares.values()))))
+    rows.append(("sum", f"{mean_s / 3600:,.1f}", format_share(sum(shares.values()))))
     return rows_table("where time goes, mean over seeds", ("part", "hours", "share"), rows)
 
 

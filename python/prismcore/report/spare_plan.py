@@ -110,7 +110,7 @@ def _row(plan: FleetPlan, candidate: Candidate) -> tuple[object, ...]:
         f"{0 if alone else candidate.endured:,.0f}",
         f"{result.mean_depth.mean:.2f}",
         f"{candidate.ttt_ratio:.3f}",
-        "never ends" if endless else interval(result.ttt_ratio, 3),
+        f"> {result.options.limit_ratio:g}" if endless else interval(result.ttt_ratio, 3),
         "-" if endless or candidate.key == plan.chosen.key else f"{more:,.1f}",
     )
 
@@ -234,7 +234,8 @@ def plot_words(plan: FleetPlan, gpus: int) -> dict[str, str]:
     return {
         "title": f"{gpus:,} GPUs in {life.groups:,} groups, {fails}",
         "subtitle": f"shard {duration(life.layer_s)}, all-reduce {duration(life.chosen_allreduce_s())}, "
-        f"restart {duration(life.restart_s)}, checkpoint {duration(life.checkpoint_s)}, {life.steps:,} steps\n"
+        f"restart {duration(life.restart_s)}, checkpoint {duration(life.checkpoint_s)}, "
+        f"{life.steps:,} steps\n"
         f"lines: closed forms; marks: {life.seeds:,} simulated trainings ({life.model} model), bars: 95 % "
         "interval",
         "available": "% of time not restarting"

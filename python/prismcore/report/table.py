@@ -12,9 +12,6 @@ from rich.text import Text
 
 from prismcore.report.units import column_scale, format_field
 
-# Of texts that line up at the right: 12.3 %, < 0.01 %, 1.74 ± 0.02, - (none).
-_NUMERIC = re.compile(r"[-<±\d,. %]+")
-
 
 def fields_table(title: str, fields: Mapping[str, object] | Iterable[tuple[str, object]]) -> Table:
     """One line a field: its name without the unit, and its value with it."""
@@ -40,24 +37,11 @@ def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         ),
         default=0,
     )
-<<<<<<< HEAD
     texts, heads = [], []
     for name, column in zip(columns, values, strict=True):
         largest = longest if name.endswith("_ns") else max(map(abs, _numbers(column)), default=0)
         scale, unit = column_scale(name, largest)
         heads.append((label(name), unit, all(_numbers([v]) or _AMOUNT.fullmatch(str(v)) for v in column)))
-=======
-    texts = []
-    scales = []
-    for name, column in zip(columns, values, strict=True):
-        largest = longest if name.endswith("_ns") else max(map(abs, _numbers(column)), default=0)
-        scales.append(column_scale(name, largest))
-    units = any(unit for _, unit in scales)
-    for name, column, (scale, unit) in zip(columns, values, scales, strict=True):
-        right = len(_numbers(column)) == len(column) or all(_NUMERIC.fullmatch(str(v)) for v in column)
-        head = f"{label(name)}\n{unit}" if units else label(name)
-        table.add_column(head, justify="right" if right else "left", no_wrap=True)
->>>>>>> 2d16891 (prism spare place, plan and simulate; planner and plot)
         digits = 0 if scale == 1 else 3 if name.endswith("_ns") else 2
         texts.append(
             [f"{v / scale:,.{digits}f}" if unit and _numbers([v]) else format_field(name, v) for v in column]
@@ -71,7 +55,7 @@ def rows_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
 
 # A number, or words such as "under 1 ms", with a unit.
-_AMOUNT = re.compile(r"(?:under |< )?-?[\d,.]+(?: \S+)?|-")
+_AMOUNT = re.compile(r"(?:under |[<>] )?-?[\d,.]+(?: ± [\d,.]+)?(?: \S+)?|-")
 _SIDE: dict[bool, Literal["left", "right"]] = {False: "left", True: "right"}
 
 

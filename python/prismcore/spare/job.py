@@ -54,10 +54,8 @@ class StepCosts:
     """Data-parallel replicas that the job has."""
 
 
-def step_costs(graph: Graph, *, eager_bytes: int = 0) -> StepCosts:
+def step_costs(graph: Graph) -> StepCosts:
     """Replays ``graph`` and splits its median iteration into one shard and what a step does once.
-
-    ``eager_bytes``: as for :func:`prismcore.replay`.
 
     Raises:
         SpareError: the two cannot be told apart: no known data-parallel communicator, no gradient
@@ -65,10 +63,10 @@ def step_costs(graph: Graph, *, eager_bytes: int = 0) -> StepCosts:
         DeadlockError, MismatchError: the job cannot be replayed.
     """
     kinds = _known_kinds(graph)
-    whole = replay(graph, eager_bytes=eager_bytes)
+    whole = replay(graph)
     iteration = _median_iteration(whole)
     ranks = _candidates(graph, whole, iteration)
-    result = replay(graph, eager_bytes=eager_bytes, timeline_ranks=ranks)
+    result = replay(graph, timeline_ranks=ranks)
     end_ns = int(result.iteration_end_ns[:, iteration].max())
     begin_ns = int(result.iteration_end_ns[:, iteration - 1].max()) if iteration else 0
     found = [

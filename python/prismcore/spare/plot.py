@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["SUFFIXES", "Curve", "Point", "check_plot", "draw"]
+__all__ = ["SUFFIXES", "Curve", "Point", "check_plot", "check_suffix", "draw"]
 
 SUFFIXES = ("png", "svg", "pdf")
 
@@ -56,10 +56,16 @@ class Curve:
     simulated: Sequence[Point] = ()
 
 
+def check_suffix(path: Path) -> None:
+    """Raises SpareError when the suffix names no format that can be drawn."""
+    if path.suffix.lower().removeprefix(".") not in SUFFIXES:
+        found = repr(path.suffix) if path.suffix else "no suffix"
+        raise SpareError(f"{path}: found {found}, expected .png, .svg or .pdf")
+
+
 def check_plot(path: Path) -> None:
     """Raises SpareError when nothing can be drawn into ``path``; better now than after the work."""
-    if path.suffix.lower().removeprefix(".") not in SUFFIXES:
-        raise SpareError(f"{path}: found {path.suffix or 'no suffix'!r}, expected .png, .svg or .pdf")
+    check_suffix(path)
     if importlib.util.find_spec("matplotlib") is None:
         raise SpareError("matplotlib is not installed, and plots need it: pip install 'prismcore[plot]'")
 

@@ -267,12 +267,12 @@ def fleet_of(args: argparse.Namespace) -> Fleet:
 
 def job_costs(path: Path) -> StepCosts:
     """Step costs of a ``.prism`` file; errors name the file."""
-    from prismcore.cli.graphs import open_graph, recorded_eager_bytes
+    from prismcore.cli.graphs import open_graph
     from prismcore.spare.job import step_costs
 
     graph = open_graph(path)
     try:
-        return step_costs(graph, eager_bytes=recorded_eager_bytes(graph))
+        return step_costs(graph)
     except SpareError as error:
         raise SpareError(f"{path}: {error}") from error
 

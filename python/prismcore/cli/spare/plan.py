@@ -11,6 +11,7 @@ from prismcore.cli import output, parsing
 from prismcore.cli.export import whole_file
 from prismcore.cli.graphs import check_output
 from prismcore.cli.spare import flags
+from prismcore.errors import SpareError
 
 if TYPE_CHECKING:
     from prismcore.cli.spare.flags import Fleet
@@ -37,7 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     flags.add_simulation(parser)
     parser.add_argument(
         "--plot",
-        type=Path,
+        type=plot_file,
         default=None,
         metavar="FILE",
         help="draw time to train, availability and computation over redundancy: .png, .svg or .pdf; "
@@ -47,14 +48,24 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=run)
 
 
+def plot_file(text: str) -> Path:
+    """A file whose suffix names a format that can be drawn."""
+    from prismcore.spare.plot import check_suffix
+
+    try:
+        check_suffix(Path(text))
+    except SpareError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Path(text)
+
+
 def run(args: argparse.Namespace) -> int:
     from prismcore.spare.planner import GRANULARITIES, PlanOptions, divisors, plan
     from prismcore.spare.plot import check_plot
 
     flags.check_redundancy(args)
     if args.plot is not None:
-        with flags.usage_errors():
-            check_plot(args.plot)
+        check_plot(args.plot)
         check_output(args.plot)
     fleet = flags.fleet_of(args)
     options = PlanOptions(
