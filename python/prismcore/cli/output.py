@@ -63,6 +63,13 @@ def show_warnings(warnings: Iterable[str]) -> None:
         show("", Text.assemble(("warning: ", "yellow"), warning) if terminal else line)
 
 
+def show_lines(lines: Iterable[str]) -> None:
+    """A line each, wrapped between words on a terminal."""
+    from rich.text import Text
+
+    show(*(Text(line) if sys.stdout.isatty() else line for line in lines))
+
+
 def show_json(result: dict[str, Any]) -> None:
     """The machine output of a command: one JSON object on stdout, nothing else."""
     from prismcore.report.json import dumps

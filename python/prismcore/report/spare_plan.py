@@ -16,6 +16,7 @@ from prismcore.spare.plot import Curve, Point
 
 SHOWN_BEST = 5
 SHOWN_REPLICATION = 3
+NAMED_CLOSE = 5
 
 
 def plan_fields(plan: FleetPlan, gpus: int) -> list[tuple[str, object]]:
@@ -69,8 +70,10 @@ def _saving(plan: FleetPlan, other: Candidate, gpus: int) -> str:
     saving = plan.saving(other, gpus)
     if math.isinf(saving.ratio):
         return _endless(other)
-    if saving.ratio <= 0:
-        return f"nothing: {duration(-saving.days * 86_400)} slower"
+    if abs(saving.ratio) <= plan.noise(other):
+        return f"nothing that shows: {round(saving.days, 1) + 0.0:,.1f} days lie within the noise"
+    if saving.ratio < 0:
+        return f"nothing: it takes {duration(-saving.days * 86_400)} less"
     share = saving.ratio / other.best_known_ratio
     return f"{duration(saving.days * 86_400)} ({100 * share:.0f} %), {_large(saving.gpu_hours)} GPU-hours"
 
@@ -111,7 +114,7 @@ def _row(plan: FleetPlan, candidate: Candidate) -> tuple[object, ...]:
         f"{result.mean_depth.mean:.2f}",
         f"{candidate.ttt_ratio:.3f}",
         f"> {result.options.limit_ratio:g}" if endless else interval(result.ttt_ratio, 3),
-        "-" if endless or candidate.key == plan.chosen.key else f"{more:,.1f}",
+        "-" if endless or candidate.key == plan.chosen.key else f"{round(more, 1) + 0.0:,.1f}",
     )
 
 
@@ -132,7 +135,9 @@ def legend(plan: FleetPlan) -> list[str]:
     ]
     close = plan.within_noise()
     if close:
-        lines.append(f"Within the noise of the best: {', '.join(words(c) for c in close)}.")
+        named = ", ".join(f"r = {c.redundancy} m = {c.micro_batches}" for c in close[:NAMED_CLOSE])
+        more = f", and {len(close) - NAMED_CLOSE} more" if len(close) > NAMED_CLOSE else ""
+        lines.append(f"Within the noise of the best: {named}{more}.")
     return lines
 
 

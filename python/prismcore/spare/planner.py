@@ -30,6 +30,8 @@ MOST_SIMULATED = 30
 """Of one policy."""
 GIVEN_UP = 20.0
 """A simulated training that takes this many times the ideal one does not end for us."""
+TIE = 0.001
+"""Ratios this close, relative, are equal: the smallest redundancy among them stores least."""
 BASELINE_REDUNDANCY = range(2, 7)
 
 Tell = Callable[[int, int, str], None]
@@ -62,7 +64,8 @@ class Saving:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class FleetPlan:
-    """``alternatives`` and ``replication`` are simulated, best first; ``predicted`` is not."""
+    """``alternatives`` (the chosen one is the first) and ``replication`` are simulated, best first;
+    ``predicted`` is not."""
 
     options: PlanOptions
     chosen: Candidate
@@ -84,19 +87,19 @@ class FleetPlan:
         days = ratio * self.ideal_s / 86_400
         return Saving(ratio=ratio, days=days, gpu_hours=days * 24 * gpus)
 
+    def noise(self, other: Candidate) -> float:
+        """Half widths of the 95 % intervals of both ratios together."""
+        results = [c.simulated for c in (self.chosen, other) if c.simulated is not None]
+        return sum(0.0 if math.isnan(r.ttt_ratio.ci95) else r.ttt_ratio.ci95 for r in results)
+
     def within_noise(self) -> list[Candidate]:
-        """Alternatives whose 95 % interval reaches the chosen one's."""
-        best = self.chosen.simulated
-        assert best is not None
-        found = []
-        for other in self.alternatives:
-            if other.key == self.chosen.key or other.simulated is None or not other.simulated.finished:
-                continue
-            reach = [e.ttt_ratio for e in (best, other.simulated)]
-            noise = sum(0.0 if math.isnan(e.ci95) else e.ci95 for e in reach)
-            if reach[1].mean - reach[0].mean <= noise:
-                found.append(other)
-        return found
+        """Alternatives that more seeds might rank first."""
+        return [
+            other
+            for other in self.alternatives
+            if other.key != self.chosen.key
+            and other.best_known_ratio - self.chosen.best_known_ratio <= self.noise(other)
+        ]
 
 
 def plan(options: PlanOptions, tell: Tell | None = None) -> FleetPlan:
@@ -125,10 +128,12 @@ def plan(options: PlanOptions, tell: Tell | None = None) -> FleetPlan:
     ]
     search.follow(replication, sorted(replication, key=lambda c: c.ttt_ratio)[:1])
     search.confirm([predict(options.life, "checkpoint-only", 1)])
+    as_good = [c for c in found if c.best_known_ratio <= (1 + TIE) * found[0].best_known_ratio]
+    chosen = min(as_good, key=lambda c: (c.redundancy, c.micro_batches))
     return FleetPlan(
         options=options,
-        chosen=found[0],
-        alternatives=tuple(found),
+        chosen=chosen,
+        alternatives=(chosen, *(c for c in found if c.key != chosen.key)),
         replication=tuple(search.found("replication")),
         checkpoint_only=search.found("checkpoint-only")[0],
         predicted=(*grid, *replication),

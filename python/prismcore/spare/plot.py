@@ -86,7 +86,7 @@ def draw(
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    with mpl.rc_context({**_RC, "svg.hashsalt": "prismcore"}):
+    with mpl.rc_context(_RC):
         figure = Figure(figsize=(11.5, 4.9), dpi=150)
         panels: list[Axes] = list(figure.subplots(1, 3))
         for axes, (name, what, unit) in zip(panels, _PANELS, strict=True):
@@ -118,7 +118,8 @@ _PANELS = (
     ("availability", "Availability", ""),
     ("compute", "Computation", "shards a step, slowest group"),
 )
-_RC: dict[str, Any] = {
+_RC: Any = {
+    "svg.hashsalt": "prismcore",
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.spines.top": False,

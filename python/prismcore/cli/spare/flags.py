@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
+from prismcore.cli import output, parsing
 from prismcore.cli.usage import UsageError
 from prismcore.errors import SpareError
 
@@ -263,6 +263,11 @@ def fleet_of(args: argparse.Namespace) -> Fleet:
         threads=args.threads or len(os.sched_getaffinity(0)),
     )
     return Fleet(life=life, gpus=gpus, notes=notes)
+
+
+def show_notes(fleet: Fleet) -> None:
+    for note in fleet.notes:
+        output.show_lines(["", f"note: {note}"])
 
 
 def job_costs(path: Path) -> StepCosts:

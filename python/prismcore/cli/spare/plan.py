@@ -94,9 +94,8 @@ def _show(args: argparse.Namespace, fleet: Fleet, found: FleetPlan) -> None:
 
     output.show(fields_table("fleet", fleet_fields(fleet.life, fleet.gpus)), "")
     output.show(fields_table("plan", plan_fields(found, fleet.gpus)), "", plan_table(found), "")
-    output.show(*legend(found))
-    for note in fleet.notes:
-        output.show("", f"note: {note}")
+    output.show_lines(legend(found))
+    flags.show_notes(fleet)
     if args.plot is not None:
         output.show("", f"drawn into {args.plot}")
 

@@ -85,5 +85,4 @@ def _show(fleet: Fleet, life: LifeOptions, result: LifeResult) -> None:
 
     output.show(fields_table("fleet", fleet_fields(life, fleet.gpus)), "")
     output.show(fields_table("result", life_fields(result)), "", split_table(result))
-    for note in fleet.notes:
-        output.show("", f"note: {note}")
+    flags.show_notes(fleet)
