@@ -186,7 +186,7 @@ def test_a_training_that_does_not_end_says_so():
     flags = ["--steps", "100", "--seeds", "1", "--policy", "checkpoint-only"]
     assert answer("simulate", *flags)["finished"] is False
     text = inside("spare", "simulate", *flags).stdout
-    assert "does not end: 0 to 0 of 100 steps" in text
+    assert "does not end: 0 of 100 steps in 8.1 days, " in text
 
 
 def test_the_failure_rate_follows_the_gpus():

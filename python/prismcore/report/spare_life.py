@@ -86,11 +86,7 @@ def life_fields(result: LifeResult) -> list[tuple[str, object]]:
     ratio = result.ttt_ratio
     took = f"{interval(ratio, 3)} times that without failures: {duration(ratio.mean * ideal_s)}"
     if not result.finished:
-        took = (
-            f"does not end: {min(t.steps_done for t in result.trials):,} to "
-            f"{max(t.steps_done for t in result.trials):,} of {life.steps:,} steps after "
-            f"{life.limit_ratio:g} times the time without failures"
-        )
+        took = endless(result)
     counts = {
         name: result.over_seeds(lambda trial, name=name: float(getattr(trial, name)))  # type: ignore[misc]
         for name in ("failures", "wipeouts", "restarts", "reorders")
@@ -109,6 +105,16 @@ def life_fields(result: LifeResult) -> list[tuple[str, object]]:
         ("checkpoints", every if result.checkpoint_steps else "never"),
         ("seeds", f"{len(result.trials):,} in {result.wall_time_s:.2f} s; after ±: 95 % interval"),
     ]
+
+
+def endless(result: LifeResult) -> str:
+    """How far trainings came until they were given up."""
+    given_up = [trial for trial in result.trials if not trial.finished]
+    done = max(trial.steps_done for trial in given_up)
+    failed = max(trial.failures + trial.restart_failures for trial in given_up)
+    time_s = max(trial.total_ns for trial in given_up) / 1e9
+    steps = result.options.steps
+    return f"does not end: {done:,} of {steps:,} steps in {duration(time_s)}, {failed:,} failures"
 
 
 def split_table(result: LifeResult) -> Table:

@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from prismcore.report.spare_life import POLICY_WORDS, duration, interval
+from prismcore.report.spare_life import POLICY_WORDS, duration, endless, interval
 from prismcore.report.table import rows_table
 from prismcore.spare.candidate import Candidate
+from prismcore.spare.life import LifeResult
 from prismcore.spare.planner import FleetPlan, words
 from prismcore.spare.plot import Curve, Point
 
@@ -61,9 +62,7 @@ def _time(plan: FleetPlan, candidate: Candidate) -> str:
 
 def _endless(candidate: Candidate) -> str:
     assert candidate.simulated is not None
-    life = candidate.simulated.options
-    done = max(trial.steps_done for trial in candidate.simulated.trials)
-    return f"it never ends: {done:,} of {life.steps:,} steps in {life.limit_ratio:g} times the ideal time"
+    return endless(candidate.simulated)
 
 
 def _saving(plan: FleetPlan, other: Candidate, gpus: int) -> str:
@@ -102,7 +101,7 @@ def plan_table(plan: FleetPlan) -> Table:
 def _row(plan: FleetPlan, candidate: Candidate) -> tuple[object, ...]:
     result = candidate.simulated
     assert result is not None
-    endless = not result.finished
+    never = not result.finished
     more = (candidate.best_known_ratio - plan.chosen.best_known_ratio) * plan.ideal_s / 86_400
     spare, alone = candidate.policy == "spare", candidate.policy == "checkpoint-only"
     return (
@@ -113,9 +112,13 @@ def _row(plan: FleetPlan, candidate: Candidate) -> tuple[object, ...]:
         f"{0 if alone else candidate.endured:,.0f}",
         f"{result.mean_depth.mean:.2f}",
         f"{candidate.ttt_ratio:.3f}",
-        f"> {result.options.limit_ratio:g}" if endless else interval(result.ttt_ratio, 3),
-        "-" if endless or candidate.key == plan.chosen.key else f"{round(more, 1) + 0.0:,.1f}",
+        f"> {_given_up_ratio(result):.3g}" if never else interval(result.ttt_ratio, 3),
+        "-" if never or candidate.key == plan.chosen.key else f"{round(more, 1) + 0.0:,.1f}",
     )
+
+
+def _given_up_ratio(result: LifeResult) -> float:
+    return min(trial.ttt_ratio for trial in result.trials if not trial.finished)
 
 
 def legend(plan: FleetPlan) -> list[str]:
