@@ -198,3 +198,20 @@ def test_a_world_that_no_graph_holds(folder, size):
         1,
         f"prism: error: world size {size}: expected 1 to 16777216\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["-o", "job.prism", "--", "-m"], "-m without a module: expected -- script.py ARGS, or -- -m module"),
+        (["-o", "job.prism", "--", "-m", ""], "-m without a module"),
+        (["-o", "job.prism", "--"], "no program"),
+        (["-o", "job.prism", "--", ""], "no program"),
+        (["-o", "", "--", "train.py"], "found an empty name, expected that of a file to write"),
+    ],
+)
+def test_command_lines_that_cannot_be(folder, command, words):
+    done = prism("collect", "--world-size", 8, *command, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -11,6 +11,7 @@ import pytest
 
 from prismcore.collect import CollectInterrupted, CollectOptions, CollectProgress, CollectResult, collect
 from prismcore.collect.options import parse_ranks
+from prismcore.collect.records import iteration_time_ns
 from prismcore.errors import CollectError, OutOfMemoryError, ProfileError, RankFailedError
 from prismcore.graph import Graph, RankOrigin
 from prismcore.graph.op import MarkKind, OpKind
@@ -48,8 +49,17 @@ def test_inferred_ranks_are_what_they_would_have_been(jobs):
         assert mine.requested_bytes == real.requested_bytes
         difference = abs(mine.allocated_bytes - real.allocated_bytes) / real.allocated_bytes
         assert difference <= min(0.01, spread + 1e-9)
+    assert_times_within_spread(auto, everything)
     times = [replay(graph).median_iteration_time_ns for graph in (a, b)]
     assert abs(times[0] - times[1]) <= 0.001 * times[1]
+
+
+def assert_times_within_spread(auto: CollectResult, everything: CollectResult) -> None:
+    """The last iteration of every rank alone lies as near to what it was taken for as reported."""
+    spread = auto.metadata["spread"]["iteration_time"]
+    for rank in range(everything.graph.world_size):
+        mine, real = iteration_time_ns(auto.graph, rank), iteration_time_ns(everything.graph, rank)
+        assert abs(mine - real) <= spread * min(mine, real) + 1
 
 
 @pytest.mark.torch
@@ -108,6 +118,33 @@ def test_spread_covers_the_ranks_that_ran_where_all_of_them_did(tmp_path):
     peaks = [result.graph.rank(rank).peaks.allocated_bytes for rank in range(4)]
     assert max(peaks) > min(peaks)
     assert result.metadata["spread"]["peak"] == (max(peaks) - min(peaks)) / min(peaks)
+
+
+SHARDED = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+x = torch.ones(1 << 20, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([x], lr=0.1)
+for step in range(3):
+    (x * 2).sum().backward()
+    for i in range(16):
+        dist.all_reduce(x.grad)
+    for i in range(dist.get_rank() % 3):  # a share of work that follows the rank
+        x.grad.mul_(0.5)
+    optimizer.step()
+"""
+
+
+@pytest.mark.torch
+def test_spread_covers_the_ranks_that_did_not_run(tmp_path):
+    (tmp_path / "train.py").write_text(SHARDED)
+    auto = run("train.py", world_size=32, working_directory=tmp_path)
+    everything = run("train.py", world_size=32, working_directory=tmp_path, ranks="all")
+    assert auto.ranks_inferred > 0
+    assert auto.metadata["spread"]["iteration_time"] > 0
+    assert auto.metadata["spread"] == everything.metadata["spread"]
+    assert_times_within_spread(auto, everything)
 
 
 MARKED = """

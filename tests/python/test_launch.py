@@ -222,7 +222,13 @@ def test_closing_ends_ranks_within_a_second_and_leaves_no_process(folder):
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("command", "words"),
-    [(["absent.py"], "absent.py: no such script"), (["-m", "no.such.module"], "no such module")],
+    [
+        (["absent.py"], "absent.py: no such script"),
+        (["-m", "no.such.module"], "-m no.such.module: no such module"),
+        (["-m", "json"], "-m json: a package without a __main__ module"),
+        (["-m", "math"], "-m math: not a module of Python source"),
+        (["-m", ""], "-m : no such module"),
+    ],
 )
 def test_programs_that_are_not_there(folder, command, words):
     with pytest.raises(CollectError, match=words), launcher(folder, command=command):

@@ -41,7 +41,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--world-size", type=parsing.positive_int, required=True, metavar="N", help="ranks of the job"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="JOB.prism", help="the graph to write"
+        "-o",
+        "--output",
+        type=parsing.output_path,
+        required=True,
+        metavar="JOB.prism",
+        help="the graph to write",
     )
     parser.add_argument(
         "--device", default="virtual:h100", metavar="virtual:NAME|FILE", help="device profile (%(default)s)"
@@ -103,8 +108,10 @@ def ranks_choice(text: str) -> str | list[int]:
 def run(args: argparse.Namespace) -> int:
     from prismcore.collect import CollectOptions
 
-    if not args.program:
-        raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
+    program = [word for word in args.program[:2] if word]
+    if not program or program == ["-m"]:
+        found = "-m without a module" if program else "no program"
+        raise UsageError(f"{found}: expected -- script.py ARGS, or -- -m module ARGS, at the end")
     options = CollectOptions(
         command=args.program,
         world_size=args.world_size,

@@ -35,7 +35,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     perfetto.add_argument("graph", type=Path, metavar="JOB.prism")
     perfetto.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="OUT.pftrace", help="the trace to write"
+        "-o",
+        "--output",
+        type=parsing.output_path,
+        required=True,
+        metavar="OUT.pftrace",
+        help="the trace to write",
     )
     perfetto.add_argument(
         "--ranks",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 from prismcore.errors import RoutingError
 from prismcore.rank_list import MAX_RANK, parse_ranks
@@ -78,6 +79,13 @@ def slow_rank(text: str) -> SlowRankFlag:
     if start >= end:
         raise argparse.ArgumentTypeError(f"the span in {text!r} ends before it starts")
     return SlowRankFlag(rank=rank, factor=factor, from_ns=start, to_ns=end)
+
+
+def output_path(text: str) -> Path:
+    """The name of a file to write."""
+    if not text:
+        raise argparse.ArgumentTypeError("found an empty name, expected that of a file to write")
+    return Path(text)
 
 
 def positive_int(text: str) -> int:

@@ -32,18 +32,23 @@ def find_program(command: list[str], folder: Path) -> Program:
         if not path.is_file():
             raise FileNotFoundError(f"{command[0]}: no such script (from {folder})")
         return Program(path=path, module=None, arguments=command[1:])
-    name = command[1]
+    name, package = command[1], False
     sys.path.insert(0, str(folder))
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
+            package = True
             spec = importlib.util.find_spec(f"{name}.__main__")
-    except ImportError:
+    except (ImportError, ValueError):  # an empty or relative name
         spec = None
     finally:
         sys.path.remove(str(folder))
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+    if spec is None and package:
+        raise FileNotFoundError(f"-m {name}: a package without a __main__ module, expected one to run")
+    if spec is None:
         raise FileNotFoundError(f"-m {name}: no such module")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        raise FileNotFoundError(f"-m {name}: not a module of Python source, expected one to run")
     return Program(path=Path(spec.origin), module=name, arguments=command[2:])
 
 
