@@ -67,10 +67,10 @@ def held_kib(process: int) -> tuple[int, int]:
         rows = (line.split() for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:])
         sizes = {row[0]: int(row[1]) for row in rows}
         status = Path(f"/proc/{process}/status").read_text()
-    except OSError:
+        files = int(status.partition("RssFile:")[2].split()[0])
+        return sizes["Pss_Anon:"] + sizes["Pss_Shmem:"], files
+    except (OSError, IndexError, KeyError):  # ended, or about to
         return 0, 0
-    files = int(status.partition("RssFile:")[2].split()[0])
-    return sizes["Pss_Anon:"] + sizes["Pss_Shmem:"], files
 
 
 def descendants(root: int) -> list[int]:
