@@ -86,6 +86,7 @@ bool LifeRun::phase(Workload& work, bool patch) {
   // The replication scan of the published simulator stops at the first dead rank; the others are
   // found in the steps that follow.
   if (options_.policy == Policy::kReplication && options_.quirks.replication_one_failure_per_step) {
+    failed_.front() = *std::min_element(failed_.begin(), failed_.end());
     failed_.resize(1);
   }
   return false;
