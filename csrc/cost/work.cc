@@ -76,6 +76,27 @@ KernelWork gather_work(const Launch& launch) {
   return work;
 }
 
+// As covered(), where a grid limited to the device or a window's overlap hides the count.
+template <KernelFamily family, int tensors, int extra = 0>
+KernelWork assumed_covered(const Launch& launch) {
+  KernelWork work = covered<family, tensors, extra>(launch);
+  work.assumed = true;
+  return work;
+}
+
+// chunk_cat_cuda_kernel<to, from> and split_with_sizes_copy_out_contiguous_no_cast_kernel: a thread
+// writes 16 bytes a round. Large copies take more rounds, so that the grid's is a lower bound.
+KernelWork chunk_copy_work(const Launch& launch) {
+  KernelWork work{.family = KernelFamily::copy, .known = true, .assumed = true};
+  const NameNode* to = launch.name.argument(0);
+  const NameNode* from = launch.name.argument(1);
+  const bool typed = to != nullptr && from != nullptr && to->bytes > 0 && from->bytes > 0;
+  const double written = launch.threads * 16;
+  work.elements = typed ? written / to->bytes : written;
+  work.bytes = written + (typed ? work.elements * from->bytes : written);
+  return work;
+}
+
 struct Rule {
   std::string_view base;
   Model model;
@@ -98,9 +119,19 @@ constexpr std::array rules = {
     Rule{"randperm_handle_duplicate_keys_kernel", covered<F::random, 1>},
     // copies
     Rule{"CatArrayBatchedCopy", cat_work, true},
+    Rule{"chunk_cat_cuda_kernel", chunk_copy_work},
+    Rule{"split_with_sizes_copy_out_contiguous_no_cast_kernel", chunk_copy_work},
     Rule{"triu_tril_kernel", triangle_work},
     Rule{"roll_cuda_kernel", covered<F::copy, 2>},
     Rule{"upsample_", covered<F::elementwise, 2>, true},
+    // Windows: a thread an element; the window's size and overlap are not read. Indices: 8 bytes.
+    Rule{"im2col_kernel", assumed_covered<F::copy, 2>},
+    Rule{"col2im_kernel", assumed_covered<F::copy, 2>},
+    Rule{"max_pool_", assumed_covered<F::elementwise, 2, 8>, true},
+    Rule{"avg_pool", assumed_covered<F::elementwise, 2>, true},
+    Rule{"adaptive_average_", assumed_covered<F::elementwise, 2>, true},
+    Rule{"adaptiveaverage", assumed_covered<F::elementwise, 2>, true},
+    Rule{"adaptivemax", assumed_covered<F::elementwise, 2, 8>, true},
     // attention
     Rule{"flash_fwd_kernel", flash_forward_work},
     Rule{"flash_fwd_splitkv_kernel", flash_forward_work},
@@ -134,6 +165,7 @@ constexpr std::array rules = {
     Rule{"ComputeInternalGradientsCUDAKernel", norm_moments_work},
     Rule{"batch_norm_collect_statistics", covered<F::normalization, 1, 0, 4>, true},
     Rule{"batch_norm_transform_input", covered<F::normalization, 2, 0, 4>, true},
+    Rule{"batch_norm_reduce_statistics_kernel", bookkeeping<F::normalization>},
     Rule{"batch_norm_backward", covered<F::normalization, 2, 0, 4>, true},
     // embedding, gather, scatter, index
     Rule{"vectorized_gather_kernel", gather_work},
@@ -176,6 +208,7 @@ constexpr std::array rules = {
     Rule{"cdist_kernel_cuda_impl", covered<F::elementwise, 2>},
     Rule{"_assert_async_cuda_kernel", bookkeeping<F::elementwise>},
     Rule{"masked_scatter_size_check", bookkeeping<F::elementwise>},
+    Rule{"amp_update_scale_cuda_kernel", bookkeeping<F::elementwise>},
     Rule{"spin_kernel", bookkeeping<F::elementwise>},
 };
 

@@ -157,3 +157,31 @@ TEST_CASE("every family has a name of its own") {
   CHECK(names.size() == num_kernel_families);
   CHECK(name(static_cast<KernelFamily>(num_kernel_families)) == "unknown");
 }
+
+TEST_CASE("sharded copies, pools and scalers are known by the names torch registers") {
+  const DeviceProfile profile = round_profile();
+  const auto cost = [&](std::string_view name) {
+    return kernel_cost(name, launch(1000, 128), profile);
+  };
+  // 128,000 threads write 16 bytes each: 2,048,000 at 1,000 a ns, read as bytes or as bfloat16.
+  const KernelCost cat = cost(
+      "_ZN2at6native6detail21chunk_cat_cuda_kernelIfN3c108BFloat16EEEvPPT0_PT_PlSA_SA_SA_SA_SA_"
+      "lll");
+  CHECK(cat.duration_ns == 1000 + 3072);
+  CHECK(cat.family == KernelFamily::copy);
+  CHECK(cat.assumed);
+  const KernelCost split = cost(
+      "_ZN2at6native6detail51split_with_sizes_copy_out_contiguous_no_cast_kernelEPPcS3_PlS4_S4_ll");
+  CHECK(split.duration_ns == 1000 + 4096);
+  CHECK(split.assumed);
+  const KernelCost pool = cost(
+      "_ZN2at6native52_GLOBAL__N__3235d1b4_19_DilatedMaxPool2d_cu_6258b57421max_pool_forward_"
+      "nchwIdiEEvT0_PKT_llliiiiiiiiiiPS4_Pl");
+  CHECK(pool.duration_ns == 1000 + 3072);  // two doubles and an index
+  CHECK(pool.family == KernelFamily::elementwise);
+  CHECK(cost("_ZN2at6native13im2col_kernelIdEEvlPKT_llllllllllllPS2_").duration_ns == 1000 + 2048);
+  CHECK(cost("_ZN2at6native13col2im_kernelIffEEvlPKT_llllllllllllPS2_").provenance ==
+        Provenance::model);
+  CHECK(cost("_ZN2at6native28amp_update_scale_cuda_kernelEPfPiPKfddi").provenance ==
+        Provenance::model);
+}
