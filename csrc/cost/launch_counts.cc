@@ -46,6 +46,7 @@ constexpr std::array rules = {
     Rule{"softmax_warp_backward", 3, 5},
     Rule{"vectorized_gather_kernel", 3, 4},
     Rule{"indexSelectLargeIndex", 5},
+    Rule{"im2col_kernel", 4, 5, true},
     Rule{"embedding_backward_feature_kernel", 3, 4, true},
     Rule{"compute_grad_weight", 3, 4, true},
 };

@@ -84,6 +84,14 @@ KernelWork assumed_covered(const Launch& launch) {
   return work;
 }
 
+// im2col_kernel<T>: a thread reads an element and writes its window. Told: elements of a window.
+KernelWork im2col_work(const Launch& launch) {
+  KernelWork work{.family = KernelFamily::copy, .known = true, .assumed = launch.told() <= 0};
+  work.elements = launch.threads * std::max(1.0, launch.told());
+  work.bytes = (work.elements + launch.threads) * value_bytes(launch, 4);
+  return work;
+}
+
 // chunk_cat_cuda_kernel<to, from> and split_with_sizes_copy_out_contiguous_no_cast_kernel: a thread
 // writes 16 bytes a round. Large copies take more rounds, so that the grid's is a lower bound.
 KernelWork chunk_copy_work(const Launch& launch) {
@@ -124,8 +132,8 @@ constexpr std::array rules = {
     Rule{"triu_tril_kernel", triangle_work},
     Rule{"roll_cuda_kernel", covered<F::copy, 2>},
     Rule{"upsample_", covered<F::elementwise, 2>, true},
-    // Windows: a thread an element; the window's size and overlap are not read. Indices: 8 bytes.
-    Rule{"im2col_kernel", assumed_covered<F::copy, 2>},
+    // Windows: a thread an element; only im2col's window is read. Indices: 8 bytes.
+    Rule{"im2col_kernel", im2col_work},
     Rule{"col2im_kernel", assumed_covered<F::copy, 2>},
     Rule{"max_pool_", assumed_covered<F::elementwise, 2, 8>, true},
     Rule{"avg_pool", assumed_covered<F::elementwise, 2>, true},

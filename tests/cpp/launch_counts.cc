@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cost/kernel_name.h"
 #include "cost/work.h"
 
 using namespace prism;
@@ -54,6 +55,18 @@ TEST_CASE("counts come from the parameters that hold them") {
   const void* const softmax[] = {nullptr, nullptr, &rows, &stride, &width, nullptr, &n, &n};
   LaunchCounts(warp_softmax).read(softmax, shape);
   CHECK(shape.gemm == Gemm{0, 50, 1000, 0});
+}
+
+TEST_CASE("a window's elements are a product of two parameters") {
+  const std::int64_t n = 9000, height = 3, width = 5;
+  const void* const arguments[] = {&n, nullptr, &n, &n, &height, &width};
+  KernelShape shape = launch({1000, 1, 1}, {128, 1, 1});
+  constexpr const char* im2col = "_ZN2at6native13im2col_kernelIfEEvlPKT_llllllllllllPS2_";
+  LaunchCounts(im2col).read(arguments, shape);
+  CHECK(shape.gemm == Gemm{0, 15, 0, 0});
+  const KernelWork work = kernel_work(KernelName(im2col), shape);
+  CHECK(work.bytes == 128000.0 * (15 + 1) * 4);
+  CHECK_FALSE(work.assumed);
 }
 
 TEST_CASE("negative and missing counts are none") {
