@@ -452,6 +452,7 @@ def test_interrupt_from_the_keyboard(graphs):
     program = (
         "import os, signal, sys, threading\n"
         "from prismcore.cli import info\nfrom prismcore.cli.main import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
         "def wait(path):\n"
         "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    threading.Event().wait(60)\n"
