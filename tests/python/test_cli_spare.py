@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -46,6 +47,7 @@ PLAN_KEYS = [
     "predicted_ttt_ratio",
     "availability",
     "ci95",
+    "finished",
     "ideal_s",
     "seeds",
     "model",
@@ -415,6 +417,36 @@ def test_interrupts_are_heard_between_rounds(monkeypatch):
     monkeypatch.setattr("prismcore.spare.planner.simulate", interrupt)
     done = inside("spare", "simulate")
     assert (done.returncode, done.stderr) == (1, "prism: error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--groups", "1", "--redundancy", "1"],  # nothing to replicate
+        # Every failure takes all groups, and comes before they are up again.
+        [
+            "--groups",
+            "7",
+            "--mtbf-s",
+            "60",
+            "--rack-groups",
+            "7",
+            "--rack-share",
+            "1",
+            "--model",
+            "corrected",
+        ],
+        ["--groups", "60", "--distribution", "weibull:0.1", "--load-s", "1000000", "--redundancy", "3"],
+    ],
+)
+def test_fleets_that_nothing_helps(tmp_path, flags):
+    flags = ["plan", *flags, "--steps", "2", "--seeds", "1", "--micro-batches", "2"]
+    report = answer(*flags)
+    assert report["finished"] == (report["ttt_ratio"] is not None)
+    done = inside("spare", *flags, "--plot", tmp_path / "x.png")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "time to train" in done.stdout
+    assert not re.search(r"\b(nan|inf)\b", done.stdout)
 
 
 def test_ratios_are_finite_or_none():

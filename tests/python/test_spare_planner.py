@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,6 +194,14 @@ def test_divisors():
 def test_what_cannot_be_planned(options, message):
     with pytest.raises(SpareError, match=message):
         plan(PlanOptions(**options))
+
+
+def test_the_guides_program():
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide-spare.md"
+    (program,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.S)
+    names = {}
+    exec(program, names)
+    assert names["best"].redundancy >= 2
 
 
 def test_the_papers_fleet_scaled():

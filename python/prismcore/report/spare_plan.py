@@ -67,8 +67,10 @@ def _endless(candidate: Candidate) -> str:
 
 def _saving(plan: FleetPlan, other: Candidate, gpus: int) -> str:
     saving = plan.saving(other, gpus)
-    if math.isinf(saving.ratio):
+    if math.isinf(other.best_known_ratio):
         return _endless(other)
+    if math.isinf(plan.chosen.best_known_ratio):
+        return f"nothing: it ends after {duration(other.best_known_ratio * plan.ideal_s)}"
     if abs(saving.ratio) <= plan.noise(other):
         return f"nothing that shows: {round(saving.days, 1) + 0.0:,.1f} days lie within the noise"
     if saving.ratio < 0:
@@ -113,7 +115,9 @@ def _row(plan: FleetPlan, candidate: Candidate) -> tuple[object, ...]:
         f"{result.mean_depth.mean:.2f}",
         f"{candidate.ttt_ratio:.3f}",
         f"> {_given_up_ratio(result):.3g}" if never else interval(result.ttt_ratio, 3),
-        "-" if never or candidate.key == plan.chosen.key else f"{round(more, 1) + 0.0:,.1f}",
+        "-"
+        if never or candidate.key == plan.chosen.key or math.isinf(more)
+        else f"{round(more, 1) + 0.0:,.1f}",
     )
 
 
@@ -150,7 +154,15 @@ def plan_json(plan: FleetPlan, gpus: int) -> dict[str, Any]:
     others = [*plan.alternatives, *plan.replication, plan.checkpoint_only]
     keys = (
         *("redundancy", "checkpoint_interval_s", "micro_batches", "expected_endured_failures"),
-        *("mean_depth", "ttt_ratio", "checkpoint_steps", "predicted_ttt_ratio", "availability", "ci95"),
+        *(
+            "mean_depth",
+            "ttt_ratio",
+            "checkpoint_steps",
+            "predicted_ttt_ratio",
+            "availability",
+            "ci95",
+            "finished",
+        ),
     )
     return {
         **{key: best[key] for key in keys},
@@ -187,8 +199,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def curves(plan: FleetPlan) -> tuple[list[Curve], Point]:
-    """What to draw: the chosen granularity, whole shards, replication; and the chosen point."""
+def curves(plan: FleetPlan) -> tuple[list[Curve], Point | None]:
+    """What to draw: the chosen granularity, whole shards, replication; the chosen point, if it ends."""
     best = plan.chosen
     shown = dict.fromkeys((best.micro_batches, plan.options.granularities[0]))
     lines = [
@@ -202,7 +214,7 @@ def curves(plan: FleetPlan) -> tuple[list[Curve], Point]:
     replicated = [c for c in plan.predicted if c.policy == "replication"]
     if replicated:
         lines.append(_curve("replication", replicated, plan.replication))
-    return lines, _simulated_point(best)
+    return lines, None if math.isinf(best.best_known_ratio) else _simulated_point(best)
 
 
 def _curve(label: str, predicted: Iterable[Candidate], simulated: Iterable[Candidate]) -> Curve:

@@ -231,6 +231,8 @@ class _Search:
     def follow(self, grid: Sequence[Candidate], starts: Sequence[Candidate]) -> None:
         """Simulates ``starts``, then the neighbours in ``grid`` of the best, until it has no better one."""
         inside = {c.key: c for c in grid}
+        if not starts:
+            return
         granularities = sorted({c.micro_batches for c in grid})
         self.confirm(starts)
         for _ in range(MOST_SIMULATED):
