@@ -457,6 +457,7 @@ def test_interrupt_from_the_keyboard(graphs):
         "    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    threading.Event().wait(60)\n"
         "info.open_graph = wait\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs ignore it
         "sys.exit(main(['info', 'x']))"
     )
     done = subprocess.run(

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismcore.collect.needs import MOST_TRIES, Need, next_to_run
+from prismcore.collect.needs import MOST_TRIES, next_to_run
 from prismcore.errors import CollectError
+from prismcore.launch.need import ObjectNeed
 
 
-def need(root: int, key: str = "") -> Need:
-    return Need(
+def need(root: int, key: str = "") -> ObjectNeed:
+    return ObjectNeed(
         key=key or str(root), root=root, function="broadcast_object_list", number=3, group="pp:4", size=8,
         site="train.py:7 main",
     )  # fmt: skip
@@ -53,7 +54,7 @@ def test_a_program_that_goes_on_when_all_ranks_run_ends(calls):
     values: set[str] = set()
     ended: set[int] = set()
     tries: Counter[int] = Counter()
-    needs: dict[int, Need] = {}
+    needs: dict[int, ObjectNeed] = {}
     waiting = list(range(8))
     for _ in range(100):
         for rank in waiting:

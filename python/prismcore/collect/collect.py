@@ -14,7 +14,7 @@ from prismcore import interrupts
 from prismcore.collect.classes import ClassFinder
 from prismcore.collect.iterations import mark_iterations
 from prismcore.collect.likeness import Record
-from prismcore.collect.needs import Need, next_to_run
+from prismcore.collect.needs import next_to_run
 from prismcore.collect.options import (
     CollectInterrupted,
     CollectOptions,
@@ -38,6 +38,7 @@ from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
 from prismcore.launch.cudnn import SWITCHED_OFF
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
+from prismcore.launch.need import ObjectNeed
 from prismcore.launch.protocol import ENDED_BY_STOP, ENDED_IN_NEED, Values
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
 from prismcore.profiles.device import load_device
@@ -215,7 +216,7 @@ class _Collection:
         wanted = {rank for rank in ranks if rank not in self._records}
         waiting = [rank for rank in ranks if rank in wanted][::-1]
         self._planned += len(waiting)
-        needs: dict[int, Need] = {}
+        needs: dict[int, ObjectNeed] = {}
         self._tell(phase, "")
         while True:
             while waiting or launcher.running:
@@ -224,7 +225,7 @@ class _Collection:
                 end = launcher.next_end()
                 self._values |= end.values
                 if end.exit_code == 0 and end.summary is not None and end.summary["need"] is not None:
-                    needs[end.rank] = Need(**end.summary["need"])
+                    needs[end.rank] = ObjectNeed(**end.summary["need"])
                     continue
                 needs.pop(end.rank, None)
                 self._take(end, origin if end.rank in wanted else RankOrigin.RAN)

@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from prismcore.errors import CollectError
+from prismcore.launch.need import ObjectNeed
 from prismcore.rank_list import format_ranks
 
-__all__ = ["MOST_TRIES", "Need", "next_to_run"]
+__all__ = ["MOST_TRIES", "next_to_run"]
 
 MOST_TRIES = 64
 """A rank runs again for each object that it needed too early."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Need:
-    """As :class:`prismcore.launch.objects.ObjectNeed`, which lives where torch is."""
-
-    key: str
-    root: int
-    function: str
-    number: int
-    group: str
-    size: int
-    site: str
-
-    def told(self, rank: int) -> str:
-        site = f" at {self.site}" if self.site else ""
-        verb = "sends" if self.function == "recv_object_list" else "gives"
-        return (
-            f"rank {rank} needs the object that rank {self.root} {verb} in {self.function}{site} "
-            f"(object {self.number} of communicator {self.group}, {self.size} ranks)"
-        )
-
-
 def next_to_run(
-    needs: Mapping[int, Need],
+    needs: Mapping[int, ObjectNeed],
     *,
     given: Collection[str],
     ran: Collection[int],

@@ -9,6 +9,7 @@ from typing import Any
 from prismcore.adapters import describe_rank
 from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError, RoutingError
 from prismcore.launch.launcher import RankEnd
+from prismcore.launch.need import ObjectNeed
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
 
 __all__ = ["failure_of"]
@@ -29,6 +30,10 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
         return CollectError(f"rank {end.rank}: {summary['error']['text']}")
     if end.exit_code > 0:
         return _failed(end, f"ended with exit code {end.exit_code}")
+    if summary is not None and summary.get("need") is not None:
+        return CollectError(
+            f"{ObjectNeed(**summary['need']).told(end.rank)}, and that rank does not run here"
+        )
     if summary is None:
         return _failed(end, "ended without leaving a record")
     if not summary["has_process_group"]:

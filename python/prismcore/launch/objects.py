@@ -17,7 +17,6 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -26,29 +25,13 @@ import torch.distributed.distributed_c10d as c10d
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-__all__ = ["ObjectExchange", "ObjectNeed", "install", "use"]
+from prismcore.launch.need import ObjectNeed
+
+__all__ = ["ObjectExchange", "install", "use"]
 
 Tensor = Any  # torch's stubs are not checked
 
 _exchange: ObjectExchange | None = None
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class ObjectNeed:
-    """An object that a rank needs and that nobody has given yet."""
-
-    key: str
-    root: int
-    """Rank of the world that gives it."""
-    function: str
-    number: int
-    """Of the object among those of its group (messages: of its pair)."""
-    group: str
-    size: int
-    site: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def use(exchange: ObjectExchange) -> None:

@@ -27,7 +27,8 @@ from prismcore.launch.groups import GroupTable
 from prismcore.launch.host_group import HOST_GROUP_MARK, HostGroups
 from prismcore.launch.iteration import IterationEnds
 from prismcore.launch.modules import Program, mentions
-from prismcore.launch.objects import ObjectExchange, ObjectNeed
+from prismcore.launch.need import ObjectNeed
+from prismcore.launch.objects import ObjectExchange
 from prismcore.launch.processes import STOP_SIGNAL
 from prismcore.launch.protocol import (
     ENDED_BY_ERROR,
