@@ -20,6 +20,12 @@ namespace {
 
 using namespace prism::spare;
 
+// Ctrl-C while trials run becomes Python's exception, in its main thread.
+void check_signals() {
+  const nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 void init_closed_form(nb::module_& m) {
   m.def("spare_endured_failures", &endured_failures, nb::arg("groups"), nb::arg("redundancy"));
   m.def("spare_endured_failures_finite", &endured_failures_finite, nb::arg("groups"),
@@ -169,7 +175,7 @@ void init_spare_life(nb::module_& m) {
       "spare_simulate",
       [](const LifeOptions& options, const Placement* placement) {
         nb::gil_scoped_release unlocked;
-        return simulate_lives(options, placement);
+        return simulate_lives(options, placement, check_signals);
       },
       nb::arg("options"), nb::arg("placement").none());
   m.def(
@@ -179,7 +185,7 @@ void init_spare_life(nb::module_& m) {
         std::vector<Endurance> results;
         {
           nb::gil_scoped_release unlocked;
-          results = endurance(placement, micro_batches, trials, seed, threads);
+          results = endurance(placement, micro_batches, trials, seed, threads, check_signals);
         }
         std::vector<std::int32_t> endured;
         std::vector<double> depths;

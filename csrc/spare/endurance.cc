@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "spare/random_stream.h"
 #include "spare/reorderer.h"
-#include "spare/trials.h"
 
 namespace prism::spare {
 namespace {
@@ -24,14 +23,14 @@ class EnduranceTrial {
     if (micro_batches > 0) reorderer_.emplace(placement, micro_batches);
   }
 
-  Endurance run(std::uint64_t seed, std::uint64_t trial) {
+  Endurance run(std::uint64_t seed, std::uint64_t trial, const std::atomic<bool>& stopped) {
     RandomStream stream(seed, Purpose::kOrder, trial);
     std::iota(order_.begin(), order_.end(), 0);
     std::fill(hosts_left_.begin(), hosts_left_.end(), placement_.redundancy());
     if (reorderer_) reorderer_->restart();
     Endurance result;
     double depths = 0.0;
-    for (std::size_t k = 0; k < order_.size(); ++k) {
+    for (std::size_t k = 0; k < order_.size() && !stopped; ++k) {
       const auto rest = static_cast<std::int32_t>(order_.size() - k);
       std::swap(order_[k], order_[k + static_cast<std::size_t>(stream.below(rest))]);
       const bool wiped_out = lose(order_[k]);
@@ -74,15 +73,18 @@ void check(const char* what, std::int64_t value, std::int64_t low, std::int64_t 
 }  // namespace
 
 std::vector<Endurance> endurance(const Placement& placement, std::int32_t micro_batches,
-                                 std::int32_t trials, std::uint64_t seed, std::int32_t threads) {
+                                 std::int32_t trials, std::uint64_t seed, std::int32_t threads,
+                                 const Poll& poll) {
   check("trials", trials, 1, 100'000'000);
   check("micro-batches", micro_batches, 0, 1 << 16);
   check("threads", threads, 1, 4096);
   std::vector<Endurance> results(static_cast<std::size_t>(trials));
-  run_trials(results.size(), static_cast<std::size_t>(threads), [&] {
-    return [&results, seed, trial = EnduranceTrial(placement, micro_batches)](
-               std::size_t i) mutable { results[i] = trial.run(seed, i); };
-  });
+  run_trials(results.size(), static_cast<std::size_t>(threads), poll,
+             [&](const std::atomic<bool>& stopped) {
+               return [&, trial = EnduranceTrial(placement, micro_batches)](std::size_t i) mutable {
+                 results[i] = trial.run(seed, i, stopped);
+               };
+             });
   return results;
 }
 

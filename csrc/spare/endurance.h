@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "spare/placement.h"
+#include "spare/trials.h"
 
 namespace prism::spare {
 
@@ -15,8 +16,10 @@ struct Endurance {
 };
 
 // One entry a trial, a function of placement, seed and trial alone. With micro_batches 0 depths are
-// left out, and with them the solver: only hosts are counted. Throws SpareError.
+// left out, and with them the solver: only hosts are counted. Throws SpareError, and
+// what `poll` throws, which is called meanwhile.
 std::vector<Endurance> endurance(const Placement& placement, std::int32_t micro_batches,
-                                 std::int32_t trials, std::uint64_t seed, std::int32_t threads);
+                                 std::int32_t trials, std::uint64_t seed, std::int32_t threads,
+                                 const Poll& poll = {});
 
 }  // namespace prism::spare

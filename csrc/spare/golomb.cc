@@ -161,7 +161,7 @@ bool distinct_differences(std::span<const std::int32_t> ruler, std::int32_t modu
   for (const std::int32_t a : ruler) {
     for (const std::int32_t b : ruler) {
       if (a == b) continue;
-      const std::int32_t difference = ((b - a) % modulus + modulus) % modulus;
+      const std::int64_t difference = (std::int64_t{b - a} % modulus + modulus) % modulus;
       if (difference == 0 || seen[static_cast<std::size_t>(difference)]) return false;
       seen[static_cast<std::size_t>(difference)] = true;
     }

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "spare/life_run.h"
-#include "spare/trials.h"
 
 namespace prism::spare {
 namespace {
@@ -39,15 +38,17 @@ std::string_view name(EventKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-std::vector<LifeTrial> simulate_lives(const LifeOptions& options, const Placement* placement) {
+std::vector<LifeTrial> simulate_lives(const LifeOptions& options, const Placement* placement,
+                                      const Poll& poll) {
   options.check();
   check_placement(options, placement);
   std::vector<LifeTrial> trials(static_cast<std::size_t>(options.seeds));
-  run_trials(trials.size(), static_cast<std::size_t>(options.threads), [&] {
-    return [&](std::size_t i) {
-      trials[i] = LifeRun(options, placement, options.first_seed + i).run();
-    };
-  });
+  run_trials(trials.size(), static_cast<std::size_t>(options.threads), poll,
+             [&](const std::atomic<bool>& stopped) {
+               return [&](std::size_t i) {
+                 trials[i] = LifeRun(options, placement, options.first_seed + i, stopped).run();
+               };
+             });
   return trials;
 }
 

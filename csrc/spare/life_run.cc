@@ -11,8 +11,10 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-LifeRun::LifeRun(const LifeOptions& options, const Placement* placement, std::uint64_t seed)
+LifeRun::LifeRun(const LifeOptions& options, const Placement* placement, std::uint64_t seed,
+                 const std::atomic<bool>& stopped)
     : options_(options),
+      stopped_(stopped),
       limit_ns_(options.time_limit_ns()),
       policy_(make_policy(options, placement)),
       clock_(options, seed),
@@ -264,7 +266,8 @@ void LifeRun::rejoin() {
 }
 
 bool LifeRun::out_of_bounds() const {
-  return now_ns_ > limit_ns_ || trial_.failures + trial_.restart_failures > kMostFailures;
+  return now_ns_ > limit_ns_ || trial_.failures + trial_.restart_failures > kMostFailures ||
+         stopped_.load(std::memory_order_relaxed);
 }
 
 double LifeRun::availability() const {

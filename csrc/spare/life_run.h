@@ -1,6 +1,7 @@
 // One life, stepped from its first training step to its last.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -17,7 +18,9 @@ namespace prism::spare {
 
 class LifeRun {
  public:
-  LifeRun(const LifeOptions& options, const Placement* placement, std::uint64_t seed);
+  LifeRun(const LifeOptions& options, const Placement* placement, std::uint64_t seed,
+          const std::atomic<bool>& stopped);
+  // Returns early, with a life that is not finished, once `stopped` is set.
   LifeTrial run();
 
  private:
@@ -39,12 +42,13 @@ class LifeRun {
   void keep_pending();
   double availability() const;
   std::int32_t leader();
-  bool out_of_bounds() const;
+  bool out_of_bounds() const;  // or stopped
 
   void charge(TimePart part, std::int64_t ns);
   void note(EventKind kind, std::int64_t value);
 
   const LifeOptions& options_;
+  const std::atomic<bool>& stopped_;
   std::int64_t limit_ns_;
   std::unique_ptr<FaultPolicy> policy_;
   FailureClock clock_;

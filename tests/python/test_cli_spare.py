@@ -454,3 +454,38 @@ def test_ratios_are_finite_or_none():
     for a in report["alternatives"]:
         assert a["finished"] == (a["ttt_ratio"] is not None)
         assert a["ttt_ratio"] is None or math.isfinite(a["ttt_ratio"])
+
+
+@pytest.mark.parametrize("command", ["simulate", "plan"])
+def test_interrupts_are_heard_inside_a_round(command):
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, "spare", command, "--steps", "9000000", "--seeds", "1"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out, error) == (1, "", "prism: error: interrupted\n")
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import prismcore.spare.planner as planner
+from prismcore.cli.main import main
+simulate = planner.simulate
+def interrupted(options):
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return simulate(options)
+planner.simulate = interrupted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 5, 6, 20])
+@pytest.mark.parametrize("command", [("place",), ("simulate", "--steps", "3", "--seeds", "1")])
+def test_defaults_fit_few_groups(command, groups):
+    assert inside("spare", *command, "--groups", str(groups)).returncode == 0

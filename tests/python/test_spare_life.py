@@ -485,3 +485,24 @@ def test_result_as_json():
     assert found["seeds"] == 3
     assert found["wall_time_s"] > 0
     assert sum(found["time_split"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("row", ["1.5,5", "1;5", "x,5", "1,x", "-1", "1,1e300", "1,nan"])
+def test_a_malformed_first_row_is_not_taken_for_names(tmp_path, row):
+    file = tmp_path / "trace.csv"
+    file.write_text(f"{row}\n2,6\n", encoding="utf-8")
+    with pytest.raises(SpareError, match="row 1"):
+        FailureTrace.read_csv(file)
+
+
+@pytest.mark.parametrize("head", ["\ufeff", "group,seconds\n", "\ufeffgroup,seconds\n"])
+def test_traces_with_names_and_byte_order_marks(tmp_path, head):
+    file = tmp_path / "trace.csv"
+    file.write_text(f"{head}1,5\n2,6\n", encoding="utf-8")
+    assert FailureTrace.read_csv(file).failures == ((1, 5 * 10**9), (2, 6 * 10**9))
+
+
+@pytest.mark.parametrize("name", ["layer_s", "mtbf_s", "restart_s", "repair_s"])
+def test_seconds_beyond_64_bits_are_refused(name):
+    with pytest.raises(SpareError, match="1e\\+300 s found"):
+        simulate(LifeOptions(**{name: 1e300}, steps=1))

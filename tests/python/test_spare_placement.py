@@ -213,3 +213,7 @@ def test_one_group_and_no_redundancy():
     assert places.domains(1, [5]).stacks().tolist() == [[0]]
     assert places.cyclic(3, 3).max_shared == 3
     assert places.replication(4, 4).max_shared == 4
+
+
+def test_largest_redundancy_of_the_most_groups():
+    assert places.largest_redundancy(2**31 - 1) == 512

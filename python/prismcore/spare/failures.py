@@ -47,16 +47,16 @@ class FailureTrace:
 
     @classmethod
     def read_csv(cls, path: str | os.PathLike[str]) -> FailureTrace:
-        """Rows ``group,seconds``; a first row of names is skipped.
+        """Rows ``group,seconds``; a first row of names, neither of them a number, is skipped.
 
         Raises:
             SpareError: the file cannot be read, a row is no such pair, or there is none; names the row.
         """
         failures: list[tuple[int, int]] = []
         try:
-            with open(path, newline="", encoding="utf-8") as file:
+            with open(path, newline="", encoding="utf-8-sig") as file:
                 for number, row in enumerate(csv.reader(file), start=1):
-                    if not row or (number == 1 and not row[0].strip().isdigit()):
+                    if not row or (number == 1 and _is_names(row)):
                         continue
                     failures.append(_failure(path, number, row))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -64,6 +64,19 @@ class FailureTrace:
         if not failures:
             raise SpareError(f"failure trace {os.fspath(path)} without failures, expected rows group,seconds")
         return cls(failures=tuple(failures))
+
+
+def _is_names(row: list[str]) -> bool:
+    """Two names; a row with a number in it is a failure, well formed or not."""
+    return len(row) == 2 and not any(_is_number(field) for field in row)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _failure(path: str | os.PathLike[str], number: int, row: list[str]) -> tuple[int, int]:

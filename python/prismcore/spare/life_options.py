@@ -49,7 +49,8 @@ class LifeOptions:
     groups: int = 600
     """N: data-parallel groups, and shards of a step."""
     redundancy: int | None = None
-    """r; None: the paper's rule, :func:`prismcore.spare.closed_form.best_redundancy`."""
+    """r; None: that of ``placement``, or the paper's rule,
+    :func:`prismcore.spare.closed_form.best_redundancy`, as far as a Golomb placement holds it."""
     micro_batches: int = 1
     """Parts of a shard that move one by one; 1 is the paper. For ``spare`` alone."""
     steps: int = 10_000
@@ -107,7 +108,13 @@ class LifeOptions:
     def chosen_redundancy(self) -> int:
         if self.policy == "checkpoint-only":
             return 1
-        return best_redundancy(self.groups) if self.redundancy is None else self.redundancy
+        if self.redundancy is not None:
+            return self.redundancy
+        if self.policy != "spare":
+            return best_redundancy(self.groups)
+        if self.placement is not None:
+            return self.placement.redundancy
+        return min(best_redundancy(self.groups), placements.largest_redundancy(self.groups))
 
     def chosen_allreduce_s(self) -> float:
         return 0.01 * self.groups if self.allreduce_s is None else self.allreduce_s

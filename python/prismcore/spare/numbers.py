@@ -26,10 +26,9 @@ def nanoseconds(name: str, seconds: float) -> int:
         raise SpareError(f"{name} {seconds!r} found, expected seconds")
     if seconds < 0:
         raise SpareError(f"{name} {seconds} s found, expected 0 or more")
-    ns = round(seconds * 1e9)
-    if ns > _INT64:
-        raise SpareError(f"{name} {seconds} s found, expected at most {_INT64 // 10**9}")
-    return ns
+    if seconds * 1e9 >= _INT64:  # before rounding: the product may be infinite
+        raise SpareError(f"{name} {seconds} s found, expected less than {_INT64 // 10**9}")
+    return round(seconds * 1e9)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

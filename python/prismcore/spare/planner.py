@@ -147,7 +147,7 @@ def divisors(micro_batches: int) -> tuple[int, ...]:
 
 
 def simulate_in_rounds(options: LifeOptions, tell: Tell | None = None, what: str = "") -> LifeResult:
-    """As :func:`prismcore.spare.life.simulate`, some seeds at a time, so that Ctrl-C is heard between."""
+    """As :func:`prismcore.spare.life.simulate`, some seeds at a time, so that progress can be told."""
     at_once = options.threads or 1
     rounds: list[LifeResult] = []
     for first in range(0, options.seeds, at_once):

@@ -51,9 +51,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.spare.closed_form import best_redundancy
+    from prismcore.spare.placement import largest_redundancy
 
     flags.check_redundancy(args)
-    redundancy = best_redundancy(args.groups) if args.redundancy is None else args.redundancy
+    redundancy = args.redundancy
+    if redundancy is None:
+        redundancy = best_redundancy(args.groups)
+        if args.kind == "golomb":
+            redundancy = min(redundancy, largest_redundancy(args.groups))
     if (args.rack_groups is not None) != (args.kind == "domains"):
         raise UsageError(
             "--kind domains needs --rack-groups K: how many groups share a rack"
