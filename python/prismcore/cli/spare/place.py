@@ -23,7 +23,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Place N shard types on N groups, R on each, and say what it is good for.",
     )
     flags.add_groups(parser)
-    flags.add_redundancy(parser, "types that a group hosts; default: log2 N + 0.833, rounded down")
+    flags.add_redundancy(
+        parser, "types that a group hosts; default: log2 N + 0.833, rounded down, as far as golomb fits"
+    )
     parser.add_argument(
         "--kind",
         choices=KINDS,

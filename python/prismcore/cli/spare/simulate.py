@@ -33,7 +33,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "restarts all",
     )
     flags.add_redundancy(
-        parser, "shards that a group hosts; default: log2 N + 0.833 rounded down, 3 for replication"
+        parser,
+        "shards that a group hosts; default: log2 N + 0.833 rounded down, as far as it fits; 3 for replication",
     )
     parser.add_argument(
         "--micro-batches",
