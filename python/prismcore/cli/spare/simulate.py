@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     flags.add_redundancy(
         parser,
-        "shards that a group hosts; default: log2 N + 0.833 rounded down, as far as it fits; 3 for replication",
+        "shards that a group hosts; default: log2 N + 0.833 rounded down, if it fits; 3 for replication",
     )
     parser.add_argument(
         "--micro-batches",
