@@ -34,7 +34,7 @@ test-cpp: build
 	ctest --preset release
 
 test-python: install
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 
 types: build ## mypy, strict on the package
 	$(PY) -m mypy
