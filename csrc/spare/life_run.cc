@@ -86,8 +86,9 @@ bool LifeRun::phase(Workload& work, bool patch) {
     charge(TimePart::kFailedAllreduce, lost_ns);
   }
   // The replication scan of the published simulator stops at the first dead rank; the others are
-  // found in the steps that follow.
-  if (options_.policy == Policy::kReplication && options_.quirks.replication_one_failure_per_step) {
+  // found in the steps that follow. Somebody must be left to scan.
+  if (options_.policy == Policy::kReplication && options_.quirks.replication_one_failure_per_step &&
+      static_cast<std::int32_t>(failed_.size()) < work.in_service()) {
     failed_.front() = *std::min_element(failed_.begin(), failed_.end());
     failed_.resize(1);
   }

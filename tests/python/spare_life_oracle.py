@@ -144,7 +144,8 @@ def oracle_life(options: LifeOptions) -> OracleLife:
             now += allreduce
         elif len(failed) < len(load):
             now += allreduce // 2 if quirks["half_price_failed_allreduce"] else allreduce
-        if options.policy == "replication" and quirks["replication_one_failure_per_step"]:
+        scans = quirks["replication_one_failure_per_step"] and len(failed) < len(load)  # by a survivor
+        if options.policy == "replication" and scans:
             failed = set(sorted(failed)[:1])
         return sorted(failed, key=lambda group: (upcoming(group), group))
 
