@@ -43,7 +43,7 @@ Recorded::Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::
 
 const Op* Recorded::expected() {
   for (;;) {
-    while (next_ < ops_.size() && ops_[next_].kind == OpKind::query) ++next_;
+    for (; next_ < ops_.size() && ops_[next_].kind == OpKind::query; ++next_) ++recorded_asks_;
     if (next_ < ops_.size()) return &ops_[next_];
     if (block_ == program_.blocks.size()) return nullptr;
     ops_.clear();
@@ -57,9 +57,13 @@ void Recorded::follow(Post& post) {
     if (const Op* op = expected()) diverge(post, op);
     return;
   }
-  if (post.op.kind == OpKind::query) return;
+  if (post.op.kind == OpKind::query) {
+    ++asked_;
+    return;
+  }
   if (is_communication(post.op.kind)) post.op.ref = slot_of(post);
   const Op* op = expected();
+  if (asked_ != recorded_asks_) first_odd_ = std::min(first_odd_, at_);
   if (op == nullptr || !same(post, *op)) diverge(post, op);
   ++next_;
   ++at_;
@@ -76,6 +80,13 @@ bool Recorded::same(const Post& post, const Op& op) const {
   if (found != op) return false;
   if (!has_kernel(op.kind)) return true;
   return post.what == kernels_[op.ref];
+}
+
+std::string Recorded::polling() const {
+  if (first_odd_ == UINT64_MAX) return {};
+  return cat("rank ", view_.rank, " asked ", asked_, " times whether something was done, and ",
+             recorded_asks_, " times where it recorded, first before op ", first_odd_,
+             ": the answers depend on its peers, so times after that may differ from the replay's");
 }
 
 std::uint32_t Recorded::slot_of(const Post& post) {
@@ -126,6 +137,10 @@ void Recorded::diverge(const Post& post, const Op* op) const {
   if (block_ != 0 && block_ - 1 < program_.call_sites.size()) {
     const std::string_view site = graph_.string(program_.call_sites[block_ - 1]);
     if (!site.empty()) text += cat("; the next recorded communication is at ", site);
+  }
+  // An allocator that polls frees, and so asks the device, at other points.
+  if (const std::string odd = polling(); !odd.empty()) {
+    throw DivergenceError(cat(text, "; ", odd, ", and what it does next may too"));
   }
   throw DivergenceError(
       cat(text, "; give the arguments that the graph was collected with, or collect again"));

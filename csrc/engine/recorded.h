@@ -22,6 +22,8 @@ class Recorded {
   // not the recorded one. Queries do not count: how often a program polls depends on its peers.
   void follow(Post& post);
   std::uint64_t ops() const noexcept { return at_; }
+  // One line where the rank asked more or less often than it recorded; empty where it did not.
+  std::string polling() const;
 
  private:
   const Op* expected();  // null: the recorded program is over
@@ -41,7 +43,9 @@ class Recorded {
   std::size_t block_ = 0;                  // in the program
   std::vector<Op> ops_;                    // of that block
   std::size_t next_ = 0;
-  std::uint64_t at_ = 0;  // ops so far, queries left out
+  std::uint64_t at_ = 0;                         // ops so far, queries left out
+  std::uint64_t asked_ = 0, recorded_asks_ = 0;  // queries so far
+  std::uint64_t first_odd_ = UINT64_MAX;         // op before which their numbers first differed
 };
 
 }  // namespace prism::engine

@@ -50,6 +50,10 @@ ReplayResult Replayer::result() {
     warnings_.push_back(cat(lost, " eager messages are sent and never received; one of them: ",
                             describe(place_of(m.send.rank, m.send.block, m.send.part->op))));
   }
+  for (const std::uint32_t i : outside_ranks_) {
+    std::string odd = ranks_[i].outside->recorded.polling();
+    if (!odd.empty()) warnings_.push_back(std::move(odd));
+  }
   out.warnings = std::move(warnings_);
   return out;
 }

@@ -134,6 +134,24 @@ TEST_CASE("answers do not depend on who posts when") {
   }
 }
 
+TEST_CASE("a rank that polls otherwise than it recorded is named") {
+  const Job job = random_job(1001, 3, 40);
+  const auto& ops = job.ranks[0];
+  const auto sync = std::find_if(ops.begin(), ops.end(),
+                                 [](const Op& op) { return op.kind == OpKind::stream_sync; });
+  REQUIRE(sync != ops.end());
+  const auto warnings = [&](bool polls) {
+    Script script(job, {0}, 7, polls);
+    return emulate(job.graph, {}, script).warnings;
+  };
+  CHECK(warnings(false).empty());
+  REQUIRE(warnings(true).size() == 1);
+  const std::string text = warnings(true).front();
+  CHECK(text.find("rank 0 asked ") == 0);
+  CHECK(text.find("and 0 times where it recorded, first before op " +
+                  std::to_string(sync - ops.begin()) + ":") != std::string::npos);
+}
+
 TEST_CASE("a rank that leaves its recorded program is named at the first op") {
   const Job job = random_job(5, 2, 12);
   Job other = random_job(5, 2, 12);
