@@ -1,0 +1,193 @@
+"""Sandbox ranks among ghosts: real ranks of small programs against the replay of their graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jobs
+import numpy as np
+import pytest
+
+from prismcore.collect import CollectOptions, collect
+from prismcore.emulate import EmulateOptions, EmulateResult, emulate
+from prismcore.errors import DivergenceError, EmulateError
+from prismcore.graph import Graph
+from prismcore.replay import SlowRank, replay
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = ("--layers", "4", "--hidden", "128", "--heads", "8", "--ffn", "256", "--vocab", "512", "--seq", "64")
+MEGATRON = (str(EXAMPLES / "megatron_gpt.py"), *SMALL, "--micro-batches", "4")
+DENSE = (*MEGATRON, "--tp", "2", "--pp", "2")
+EXPERTS = (*MEGATRON, "--experts", "8", "--topk", "2", "--ep", "4", "--pp", "2")
+DDP = (str(EXAMPLES / "ddp.py"), "--layers", "2", "--hidden", "64", "--heads", "4", "--vocab", "512")
+
+
+def mapped(
+    command: Sequence[str], world_size: int, *, ranks: str = "all", routing: str = "balanced"
+) -> Graph:
+    options = CollectOptions(command=command, world_size=world_size, ranks=ranks, routing=routing)
+    return collect(options).graph
+
+
+def run(
+    graph: Graph, command: Sequence[str], sandbox: Sequence[int], slow: Sequence[SlowRank] = ()
+) -> EmulateResult:
+    return emulate(graph, EmulateOptions(command=command, sandbox=sandbox, slow_ranks=slow, silence_s=120))
+
+
+def check(graph: Graph, result: EmulateResult, slow: Sequence[SlowRank] = ()) -> None:
+    """All ranks take exactly what the replay says, and the sandbox ranks the memory they recorded."""
+    expected = replay(graph, slow_ranks=slow)
+    np.testing.assert_array_equal(result.job.iteration_end_ns, expected.iteration_end_ns)
+    np.testing.assert_array_equal(result.job.splits, expected.splits)
+    assert result.replay_median_iteration_time_ns == expected.median_iteration_time_ns
+    assert result.job.events == expected.events
+    assert result.ghosts == len(graph.ranks) - len(result.sandbox)
+    assert not result.diverged
+    for rank, found in result.sandbox.items():
+        peaks = graph.rank(rank).peaks
+        assert found.peak_allocated_bytes == peaks.allocated_bytes > 0
+        assert found.peak_reserved_bytes == peaks.reserved_bytes > 0
+        assert list(found.iteration_time_ns) == expected.rank_iteration_time_ns(rank).tolist()
+
+
+@pytest.fixture(scope="module")
+def dense() -> Graph:
+    return mapped(DENSE, 8)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("sandbox", [(5,), (0, 7), (0, 2, 5, 7), tuple(range(8))], ids=len)
+def test_ranks_that_do_what_they_recorded_take_what_the_replay_says(
+    dense: Graph, sandbox: tuple[int, ...]
+) -> None:
+    result = run(dense, DENSE, sandbox)
+    check(dense, result)
+    assert list(result.sandbox) == list(sandbox)
+
+
+@pytest.mark.torch
+def test_slow_ghosts_and_slow_sandboxes_are_slow_as_in_the_replay(dense: Graph) -> None:
+    slow = [SlowRank(rank=6, factor=80.5), SlowRank(rank=1, factor=30.0, from_ns=10**6, to_ns=6 * 10**7)]
+    check(dense, run(dense, DENSE, (0, 1), slow), slow)
+    assert replay(dense, slow_ranks=slow).median_iteration_time_ns > replay(dense).median_iteration_time_ns
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("routing", ["balanced", "hot-experts:heat=3", "empty-rank"])
+def test_experts_agree_or_the_poll_that_parts_them_is_named(routing: str) -> None:
+    """Torch's allocator polls events there, and what it is told depends on the peers."""
+    graph = mapped(EXPERTS, 8, routing=routing)
+    told = "times whether something was done"
+    left = ""
+    try:
+        result = run(graph, EXPERTS, (0, 5))
+    except DivergenceError as error:
+        left = str(error)
+    if left:
+        assert told in left
+        return
+    parted = [warning for warning in result.warnings if told in warning]
+    if not parted:
+        check(graph, result)
+    for rank, found in result.sandbox.items():
+        assert found.peak_allocated_bytes == graph.rank(rank).peaks.allocated_bytes
+
+
+@pytest.mark.torch
+def test_another_routing_than_the_one_collected_diverges() -> None:
+    graph = mapped(EXPERTS, 8)
+    options = EmulateOptions(command=EXPERTS, sandbox=(2,), routing="hot-experts:heat=3")
+    with pytest.raises(DivergenceError, match="rank 2 leaves its recorded program at op "):
+        emulate(graph, options)
+
+
+@pytest.mark.torch
+def test_plain_data_parallelism() -> None:
+    graph = mapped(DDP, 4)
+    check(graph, run(graph, DDP, (1, 3)))
+
+
+POLLS = """
+import sys, time
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank % 8)
+x = torch.empty(2048, 2048, device="cuda", dtype=torch.bfloat16)
+for step in range(4):
+    for _ in range(1 + 20 * rank):
+        x = x @ x
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work = dist.all_reduce(torch.empty(1 << 20, device="cuda"), async_op=True)
+    work.wait()
+    end.record()
+    polls = 0
+    if rank == 0:
+        while not end.query():
+            polls += 1
+    end.synchronize()
+    with open(f"{sys.argv[1]}{rank}", "a") as file:
+        print(polls, start.elapsed_time(end), file=file)
+    torch.optim.SGD([torch.nn.Parameter(x)], lr=0.1).step()
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_polls_is_told_the_time_of_its_peers(tmp_path: Path) -> None:
+    """Rank 0 polls for what rank 1 comes late to, and times it with events."""
+    (tmp_path / "train.py").write_text(POLLS)
+    script = str(tmp_path / "train.py")
+    graph = mapped((script, str(tmp_path / "alone")), 2)
+    slow = [SlowRank(rank=1, factor=2.0)]
+
+    def told(name: str, sandbox: Sequence[int], slow: Sequence[SlowRank]) -> tuple[object, ...]:
+        result = run(graph, (script, str(tmp_path / name)), sandbox, slow)
+        ends = result.job.iteration_end_ns.tolist()
+        lines = (tmp_path / f"{name}0").read_text().splitlines()
+        return ends, [int(line.split()[0]) for line in lines], [float(line.split()[1]) for line in lines]
+
+    # Only rank 0 polls, so that a ghost for rank 1 does what rank 1 does.
+    one, both = told("one", [0], ()), told("both", [0, 1], ())
+    assert one == both == told("again", [0], ())
+    slowed = told("slowed", [0], slow)
+    assert slowed == told("slowed_both", [0, 1], slow)
+    polls, times = zip(
+        *(line.split() for line in (tmp_path / "alone0").read_text().splitlines()), strict=True
+    )
+    for step in range(1, len(polls)):
+        # 20 products behind: the poller sees it, as it could not when it was collected alone.
+        assert slowed[1][step] > one[1][step] > int(polls[step])
+        assert slowed[2][step] > one[2][step] > float(times[step])
+        # Twice as far behind: twice the kernels of one rank, and nothing else.
+        late_ns = 20 * 2 * float(kernel_ns(graph))
+        assert slowed[2][step] - float(times[step]) == pytest.approx(late_ns * 1e-6, rel=0.1)
+
+
+def kernel_ns(graph: Graph) -> int:
+    """Duration of the largest kernel of rank 1."""
+    ops = graph.ops(1)
+    return int(ops["duration_ns"][ops["kind"] == 1].max())
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "words"),
+    [
+        ([], "no sandbox rank"),
+        ([0, 0], "named twice"),
+        (range(2000), "2000 sandbox ranks found, expected at most 1024"),
+    ],
+)
+def test_options_that_cannot_be(sandbox: Sequence[int], words: str) -> None:
+    with pytest.raises(EmulateError, match=words):
+        EmulateOptions(command=["train.py"], sandbox=sandbox)
+
+
+def test_graphs_that_cannot_be_emulated() -> None:
+    with pytest.raises(EmulateError, match="sandbox ranks 3 found, expected ranks of the graph: 0-2"):
+        emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1, 3]))
+    with pytest.raises(EmulateError, match="with which cluster it was collected"):
+        emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1]))
