@@ -11,7 +11,7 @@ import pytest
 
 from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, EmulateResult, emulate
-from prismcore.errors import DivergenceError, EmulateError
+from prismcore.errors import DivergenceError, EmulateError, RankFailedError
 from prismcore.graph import Graph
 from prismcore.replay import SlowRank, replay
 
@@ -107,6 +107,31 @@ def test_another_routing_than_the_one_collected_diverges() -> None:
 def test_plain_data_parallelism() -> None:
     graph = mapped(DDP, 4)
     check(graph, run(graph, DDP, (1, 3)))
+
+
+FAILS = """
+import os, sys
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+for step in range(3):
+    dist.all_reduce(torch.ones(1024, device="cuda"))
+    if os.path.exists(sys.argv[1]) and dist.get_rank() == 1 and step == 1:
+        raise ValueError("the loss is not a number")
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(4, device="cuda"))], lr=0.1).step()
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_fails_says_why(tmp_path: Path) -> None:
+    script, switch = tmp_path / "train.py", tmp_path / "fail"
+    script.write_text(FAILS)
+    command = (str(script), str(switch))
+    graph = mapped(command, 2)
+    switch.touch()
+    with pytest.raises(RankFailedError, match="rank 1 ended with exit code 1") as caught:
+        run(graph, command, (0, 1))
+    assert "the loss is not a number" in str(caught.value)
 
 
 POLLS = """

@@ -10,7 +10,7 @@ from typing import Any
 from prismcore import _core
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.result import EmulateResult, SandboxResult
-from prismcore.errors import DeadlockError, EmulateError, PrismError
+from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, PrismError
 from prismcore.graph import Graph
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
@@ -33,11 +33,12 @@ def emulate(graph: Graph, options: EmulateOptions, progress: ProgressCallback | 
     recorded takes exactly what the replay says.
 
     Raises:
-        EmulateError: the graph or the options do not allow it.
+        EmulateError: the graph or the options do not allow it, or the ranks did nothing for
+            ``options.silence_s``.
         DivergenceError: a rank did something else than the graph recorded of it.
         DeadlockError: ranks wait for others that never come.
         MismatchError: ranks meet in a communication op that they disagree about.
-        RankFailedError: a rank ended with an error, or did nothing for ``options.silence_s``.
+        RankFailedError: a rank ended with an error.
         OutOfMemoryError: a rank does not fit into its device's memory.
     """
     return _Emulation(graph, options, progress or (lambda _: None)).run()
@@ -124,7 +125,7 @@ class _Emulation:
                 ranks=self._ranks,
                 idle=lambda ns: self._look_after(launcher, ns),
             )
-        except DeadlockError:
+        except (DeadlockError, DivergenceError, MismatchError):
             self._look_for_failures(launcher)
             raise
         took = time.perf_counter() - began
