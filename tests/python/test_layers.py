@@ -24,7 +24,7 @@ MAY_USE = {
     "collect": {"adapters", "graph", "launch", "profiles", "routing"},
     "emulate": {"graph", "launch", "profiles", "replay", "routing"},
     "launch": {"adapters", "graph", "profiles", "routing"},
-    "report": {"graph", "profiles", "replay", "spare"},
+    "report": {"emulate", "graph", "profiles", "replay", "spare"},
     "spare": {"adapters", "graph", "replay"},
     "replay": {"graph", "profiles"},
     "graph": set(),

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import prismcore
-from prismcore.cli import check, collect, doctor, export, info, replay, spare
+from prismcore.cli import check, collect, doctor, emulate, export, info, replay, spare
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, info, check, replay, export, spare, doctor)
+COMMANDS = (collect, info, check, replay, emulate, export, spare, doctor)
 
 EXIT_OK = 0
 EXIT_USER_ERROR = 1
@@ -29,7 +29,7 @@ exit codes:
   0  ok
   1  user error: a file, a profile, a script or a rank that failed; also Ctrl-C
   2  usage: this command line cannot be
-  3  deadlock or mismatch found
+  3  deadlock, mismatch or divergence found
   4  a rank does not fit into its device's memory
 """
 
@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Importing what a command needs is left to its ``run``."""
     parser = _Parser(
         prog="prism",
-        description="Map a training job rank by rank without its GPUs, and replay it.",
+        description="Map a training job rank by rank without its GPUs, replay it, and rehearse ranks of it.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the list a list
     )

@@ -56,6 +56,14 @@ def time_ns(text: str) -> int:
     return int(value)
 
 
+def positive_time_ns(text: str) -> int:
+    """As :func:`time_ns`, above 0."""
+    value = time_ns(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found time {text!r}, expected more than 0")
+    return value
+
+
 def slow_rank(text: str) -> SlowRankFlag:
     """``3:1.5`` or ``3:1.5@10ms-2s``."""
     match = _SLOW_RANK.fullmatch(text.strip())

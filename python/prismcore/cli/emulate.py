@@ -1,0 +1,116 @@
+"""``prism emulate``: run chosen ranks of a mapped job, all others as ghosts."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prismcore.cli import output, parsing
+from prismcore.cli.graphs import check_ranks, open_graph
+from prismcore.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from prismcore.emulate import EmulateOptions, EmulateResult
+    from prismcore.graph import Graph
+
+SHOWN_RANKS = 32
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "emulate",
+        help="run chosen ranks for real among ghosts from the graph",
+        usage="prism emulate JOB.prism --sandbox LIST [options] -- SCRIPT ARGS",
+        description="Run the program's sandbox ranks in processes of their own on the virtual GPU; all other "
+        "ranks are ghosts that answer from the graph at the right time. After --: what the graph was "
+        "collected with, script.py ARGS or -m module ARGS.",
+    )
+    parser.add_argument("graph", type=Path, metavar="JOB.prism")
+    parser.add_argument(
+        "--sandbox", type=parsing.rank_list, required=True, metavar="LIST", help="ranks that run: 0,8,16-31"
+    )
+    parser.add_argument(
+        "--routing",
+        type=parsing.routing_rule,
+        default=None,
+        metavar="PRESET[:k=v,...]",
+        help="how tokens go to experts; default: as collected",
+    )
+    parser.add_argument(
+        "--slow-rank",
+        type=parsing.slow_rank,
+        action="append",
+        default=[],
+        metavar="R:FACTOR[@t0-t1]",
+        help="kernels of rank R, ghost or sandbox, take FACTOR times as long, in a span of its device time if "
+        "given; may be given again: 3:1.5, 3:2@10ms-1s",
+    )
+    parser.add_argument(
+        "--preload",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import MODULE once, before ranks are forked; may be given again",
+    )
+    parser.add_argument(
+        "--silence",
+        type=parsing.positive_time_ns,
+        default=300 * 10**9,
+        metavar="TIME",
+        help="give up when the ranks that run do nothing for so long (300s)",
+    )
+    parser.add_argument("--json", action="store_true", help="machine output on stdout")
+    parser.set_defaults(run=run, program=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    from prismcore import interrupts
+    from prismcore.emulate import EmulateOptions, emulate
+    from prismcore.replay import SlowRank
+    from prismcore.report.accuracy import accuracy_warnings
+    from prismcore.report.warnings import graph_warnings
+
+    if not args.program:
+        raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
+    graph = open_graph(args.graph)
+    check_ranks(graph, (slow.rank for slow in args.slow_rank))
+    options = EmulateOptions(
+        command=args.program,
+        sandbox=args.sandbox,
+        slow_ranks=[
+            SlowRank(rank=s.rank, factor=s.factor, from_ns=s.from_ns, to_ns=s.to_ns) for s in args.slow_rank
+        ],
+        routing=args.routing,
+        preload=args.preload,
+        silence_s=args.silence * 1e-9,
+    )
+    with output.terminated_as_interrupt(), interrupts.held():
+        with output.stdout_kept_clean(), output.progress_bar() as step:
+            result = emulate(graph, options, None if step is None else lambda text: step(0, 0, text))
+    result.warnings += graph_warnings(graph)
+    result.warnings += accuracy_warnings(graph)
+    if args.json:
+        output.show_json(result.to_json())
+    else:
+        _show(args, graph, options, result)
+    return 0
+
+
+def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, result: EmulateResult) -> None:
+    from prismcore.rank_list import format_ranks
+    from prismcore.report.emulate import emulate_fields, sandbox_table
+    from prismcore.report.table import fields_table
+
+    output.show(fields_table(str(args.graph), emulate_fields(result)))
+    output.show("", sandbox_table(graph, result, SHOWN_RANKS))
+    output.show_warnings(result.warnings)
+    slow = "".join(f" --slow-rank {shlex.quote(_slow_text(s))}" for s in args.slow_rank)
+    ranks = format_ranks(options.sandbox)
+    output.show("", f"next: prism replay {shlex.quote(str(args.graph))} --ranks {ranks}{slow}")
+
+
+def _slow_text(slow: parsing.SlowRankFlag) -> str:
+    span = "" if slow.from_ns is None else f"@{slow.from_ns}ns-{slow.to_ns}ns"
+    return f"{slow.rank}:{slow.factor:g}{span}"

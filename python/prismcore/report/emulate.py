@@ -1,0 +1,59 @@
+"""Tables of an emulation: the ranks that ran beside what the replay says of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.table import Table
+
+from prismcore.emulate import EmulateResult
+from prismcore.graph import Graph, RankOrigin
+from prismcore.report.table import rows_table
+from prismcore.report.units import format_ns, format_wall, plural
+
+__all__ = ["emulate_fields", "sandbox_table"]
+
+
+def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
+    """The job as a whole, for ``fields_table``."""
+    job = result.job
+    counted = len(job.iteration_time_ns) - job.first_counted
+    times = ", ".join(format_ns(int(t)) for t in job.iteration_time_ns[:8])
+    note = " (the first holds the set-up)" if job.first_counted else ""
+    difference = job.median_iteration_time_ns - result.replay_median_iteration_time_ns
+    against = "the same" if difference == 0 else f"{format_ns(abs(difference))} {_side(difference)}"
+    return [
+        ("iteration time", f"{format_ns(job.median_iteration_time_ns)} (median of {counted})"),
+        ("iterations", f"{times}{note}"),
+        ("replay of the graph", f"{format_ns(result.replay_median_iteration_time_ns)}: {against}"),
+        ("ranks", f"{len(result.sandbox):,} ran, {plural(result.ghosts, 'ghost')}"),
+        ("messages", f"{result.messages:,} between the ranks that ran and the ghosts"),
+        ("wall time", f"{format_wall(result.wall_time_s)}, of it {format_wall(result.bootstrap_s)} to start"),
+    ]
+
+
+def sandbox_table(graph: Graph, result: EmulateResult, count: int) -> Table:
+    """One line a sandbox rank: its median iteration, peaks, and how it stands in the graph."""
+    ranks = list(result.sandbox)[:count]
+    rows = []
+    for rank in ranks:
+        found = result.sandbox[rank]
+        times = found.iteration_time_ns[result.job.first_counted :]
+        view = graph.rank(rank)
+        rows.append(
+            (
+                rank,
+                view.program,
+                "no" if view.origin == RankOrigin.INFERRED else "yes",
+                int(np.median(times)) if len(times) else 0,
+                round(result.job.rank_split(rank).waiting_ns),
+                found.peak_allocated_bytes,
+                found.peak_reserved_bytes,
+            )
+        )
+    title = "ranks that ran" + (f" ({count} of {len(result.sandbox)})" if count < len(result.sandbox) else "")
+    columns = ("rank", "class", "collected", "iteration_ns", "waiting_ns", "allocated_bytes", "reserved_bytes")
+    return rows_table(title, columns, rows)
+
+
+def _side(difference: int) -> str:
+    return "less than here" if difference > 0 else "more than here"
