@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -68,12 +67,6 @@ ReplayOptions options_of(std::uint32_t threads, const std::vector<Slow>& slow_ra
   return options;
 }
 
-// The engine keeps a descriptor of its own.
-PortMemory shared(const PortMemory& memory) {
-  const int fd = fcntl(memory.fd(), F_DUPFD_CLOEXEC, 0);
-  return PortMemory::open(fd);
-}
-
 }  // namespace
 
 void init_engine(nb::module_& m) {
@@ -92,18 +85,20 @@ void init_engine(nb::module_& m) {
   nb::class_<PortMemory>(m, "PortMemory")
       .def_static(
           "create", [](std::size_t ranks) { return PortMemory::create(ranks); }, nb::arg("ranks"))
-      .def_prop_ro("fd", &PortMemory::fd);
+      .def_prop_ro("fd", &PortMemory::fd)
+      .def("close", &PortMemory::close);
   m.def(
       "emulate",
       [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
          const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
          const PortMemory& memory, std::vector<std::uint32_t> ranks,
-         const nb::typed<nb::callable, void(std::int64_t)>& idle) {
+         const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
         const ReplayOptions options = options_of(threads, slow_ranks, cluster, device, eager_bytes);
-        PortRanks outside(shared(memory), std::move(ranks), [&](std::chrono::nanoseconds ns) {
-          const nb::gil_scoped_acquire interpreter;
-          idle(ns.count());
-        });
+        PortRanks outside(memory, std::move(ranks),
+                          [&](std::uint32_t rank, std::chrono::nanoseconds silent) {
+                            const nb::gil_scoped_acquire interpreter;
+                            idle(rank, silent.count());
+                          });
         ReplayResult result;
         {
           const nb::gil_scoped_release no_gil;

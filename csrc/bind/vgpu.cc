@@ -181,6 +181,7 @@ void init_vgpu(nb::module_& m) {
         Session::get().answer_reads(std::move(kept));
       },
       nb::arg("answers"));
+  m.def("vgpu_detach", [] { Session::get().detach(); });
   m.def("vgpu_stop", [] { Session::get().stop(); });
   m.def("vgpu_report", [] { return Session::get().report(); });
   m.def(

@@ -68,13 +68,14 @@ struct Bell {
   }
 };
 
-struct Head {
+}  // namespace
+
+struct PortHead {
   std::uint64_t magic = 0;
   std::uint64_t ranks = 0, slots = 0;
+  Word closed{0};
   alignas(line) Bell engine;
 };
-
-}  // namespace
 
 struct PortLayout {
   alignas(line) std::atomic<std::uint64_t> posted{0};  // by the rank
@@ -86,10 +87,9 @@ struct PortLayout {
 
 namespace {
 
-Head& head_of(void* memory) noexcept { return *static_cast<Head*>(memory); }
 std::size_t port_bytes(std::uint64_t slots) noexcept { return sizeof(PortLayout) + slots * line; }
 std::size_t whole_bytes(std::uint64_t ranks, std::uint64_t slots) noexcept {
-  return sizeof(Head) + ranks * port_bytes(slots);
+  return sizeof(PortHead) + ranks * port_bytes(slots);
 }
 std::byte* slot(PortLayout& port, std::uint64_t slots, std::uint64_t number) noexcept {
   return reinterpret_cast<std::byte*>(&port) + sizeof(PortLayout) + (number & (slots - 1)) * line;
@@ -102,79 +102,98 @@ std::byte* slot(PortLayout& port, std::uint64_t slots, std::uint64_t number) noe
 
 }  // namespace
 
+struct PortMemory::Mapping {
+  const int fd;
+  std::size_t bytes = 0;
+  void* memory = MAP_FAILED;
+
+  explicit Mapping(int descriptor) : fd(descriptor) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (memory != MAP_FAILED) munmap(memory, bytes);
+    if (fd >= 0) ::close(fd);
+  }
+  void map(std::size_t size) {
+    bytes = size;
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) fail("mapping it");
+  }
+};
+
 PortMemory PortMemory::create(std::size_t ranks, std::size_t slots) {
   PRISM_CHECK(ranks > 0 && slots >= 2 && (slots & (slots - 1)) == 0);
-  const int fd = memfd_create("prism-ports", MFD_CLOEXEC);
-  if (fd < 0) fail("memfd_create");
+  const auto mapping = std::make_shared<Mapping>(memfd_create("prism-ports", MFD_CLOEXEC));
+  if (mapping->fd < 0) fail("memfd_create");
   const std::size_t bytes = whole_bytes(ranks, slots);
-  void* memory = MAP_FAILED;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
-    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  }
-  if (memory == MAP_FAILED) {
-    const int error = errno;
-    close(fd);
-    errno = error;
-    fail("mapping it");
-  }
-  PortMemory made(fd, memory, bytes);
-  Head* head = new (memory) Head;
+  if (ftruncate(mapping->fd, static_cast<off_t>(bytes)) != 0) fail("its size");
+  mapping->map(bytes);
+  auto* head = new (mapping->memory) PortHead;
   head->ranks = ranks;
   head->slots = slots;
+  const PortMemory made(mapping);
   for (std::size_t r = 0; r < ranks; ++r) new (&made.layout(r)) PortLayout;
   head->magic = magic;
   return made;
 }
 
 PortMemory PortMemory::open(int fd) {
+  const auto mapping = std::make_shared<Mapping>(fd);
   struct stat status{};
   if (fstat(fd, &status) != 0) fail("its descriptor");
   const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (bytes < sizeof(Head)) throw Error("the descriptor passed on is not shared memory for ranks");
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) fail("mapping it");
-  PortMemory made(fd, memory, bytes);
-  const Head& head = head_of(memory);
+  if (bytes < sizeof(PortHead)) {
+    throw Error("the descriptor passed on is not shared memory for ranks");
+  }
+  mapping->map(bytes);
+  const PortMemory made(mapping);
+  const PortHead& head = made.head();
   if (head.magic != magic || whole_bytes(head.ranks, head.slots) != bytes) {
     throw Error("the descriptor passed on is not shared memory for ranks of this version");
   }
   return made;
 }
 
-PortMemory::PortMemory(PortMemory&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      memory_(std::exchange(other.memory_, nullptr)),
-      bytes_(other.bytes_) {}
-
-PortMemory::~PortMemory() {
-  if (memory_ != nullptr) munmap(memory_, bytes_);
-  if (fd_ >= 0) close(fd_);
-}
-
-std::size_t PortMemory::ranks() const noexcept { return head_of(memory_).ranks; }
+int PortMemory::fd() const noexcept { return mapping_->fd; }
+std::size_t PortMemory::ranks() const noexcept { return head().ranks; }
+PortHead& PortMemory::head() const noexcept { return *static_cast<PortHead*>(mapping_->memory); }
 
 PortLayout& PortMemory::layout(std::size_t rank) const noexcept {
-  auto* at = static_cast<std::byte*>(memory_) + sizeof(Head);
-  return *reinterpret_cast<PortLayout*>(at + rank * port_bytes(head_of(memory_).slots));
+  auto* at = static_cast<std::byte*>(mapping_->memory) + sizeof(PortHead);
+  return *reinterpret_cast<PortLayout*>(at + rank * port_bytes(head().slots));
+}
+
+void PortMemory::close() const {
+  head().closed.store(1, std::memory_order_release);
+  for (std::size_t r = 0; r < ranks(); ++r) layout(r).rank.ring();
 }
 
 Port::Port(PortMemory memory, std::size_t number)
-    : memory_(std::move(memory)), mine_(memory_.layout(number)) {
+    : memory_(std::move(memory)),
+      mine_(memory_.layout(number)),
+      posted_(mine_.posted.load(std::memory_order_relaxed)),
+      taken_(mine_.taken.load(std::memory_order_acquire)),
+      rung_(posted_) {
   PRISM_CHECK(number < memory_.ranks());
 }
 
+bool Port::is_closed() const noexcept {
+  return memory_.head().closed.load(std::memory_order_acquire) != 0;
+}
+
 void Port::post(const Post& post) {
-  Head& head = head_of(memory_.memory_);
+  PortHead& head = memory_.head();
   if (posted_ - taken_ == head.slots) {
     const auto room = [&] {
       taken_ = mine_.taken.load(std::memory_order_acquire);
-      return posted_ - taken_ < head.slots;
+      return posted_ - taken_ < head.slots || is_closed();
     };
     // The engine that will make room ends this process if it ends itself.
     while (!room()) {
       head.engine.ring();
       mine_.rank.wait(room, std::chrono::seconds(1));
     }
+    if (posted_ - taken_ == head.slots) return;  // closed
   }
   std::memcpy(slot(mine_, head.slots, posted_), &post, sizeof post);
   mine_.posted.store(++posted_, std::memory_order_release);
@@ -189,28 +208,35 @@ std::int64_t Port::ask(const Post& question) {
   const std::uint64_t before = mine_.answers.load(std::memory_order_relaxed);
   post(question);
   const auto told = [&] { return mine_.answers.load(std::memory_order_acquire) != before; };
-  while (!told()) mine_.rank.wait(told, std::chrono::seconds(1));
-  return mine_.answer;
+  const auto done = [&] { return told() || is_closed(); };
+  while (!done()) mine_.rank.wait(done, std::chrono::seconds(1));
+  return told() ? mine_.answer : 0;
 }
 
 PortRanks::PortRanks(PortMemory memory, std::vector<std::uint32_t> ranks, Idle idle)
     : memory_(std::move(memory)), ranks_(std::move(ranks)), idle_(std::move(idle)) {
   PRISM_CHECK(ranks_.size() == memory_.ranks());
   taken_.assign(ranks_.size(), 0);
-  silent_ = ranks_.size();
+  rests_.assign(ranks_.size(), false);
+  silent_.assign(ranks_.size(), {});
+  unheard_ = ranks_.size();
 }
 
 void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
   PortLayout& port = memory_.layout(i);
-  const std::uint64_t slots = head_of(memory_.memory_).slots;
+  const std::uint64_t slots = memory_.head().slots;
   const std::uint64_t posted = port.posted.load(std::memory_order_acquire);
   if (posted == taken_[i]) return;
   messages_ += posted - taken_[i];
-  if (taken_[i] == 0 && --silent_ == 0) {
+  if (taken_[i] == 0 && --unheard_ == 0) {
     first_post_ns_ = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin_).count();
   }
   for (; taken_[i] != posted; ++taken_[i]) {
-    std::memcpy(&posts.emplace_back(), slot(port, slots, taken_[i]), sizeof(Post));
+    Post& post = posts.emplace_back();
+    std::memcpy(&post, slot(port, slots, taken_[i]), sizeof(Post));
+    if (post.op.kind == OpKind::query) continue;
+    silent_[i] = {};
+    rests_[i] = post.ended || post.ask != Ask::nothing;
   }
   port.taken.store(posted, std::memory_order_release);
   port.rank.ring();
@@ -224,16 +250,29 @@ bool PortRanks::news() const noexcept {
 }
 
 void PortRanks::wait() {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point since = Clock::now();
-  Bell& bell = head_of(memory_.memory_).engine;
-  while (!bell.wait([this] { return news(); }, std::chrono::milliseconds(100))) {
-    idle_(Clock::now() - since);
+  constexpr auto often = std::chrono::milliseconds(100);
+  Clock::time_point begin = Clock::now();
+  for (;;) {
+    const bool found = memory_.head().engine.wait([this] { return news(); }, often);
+    const Clock::time_point now = Clock::now();
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!rests_[i]) silent_[i] += now - begin;
+      if (silent_[i] > silent_[longest]) longest = i;
+    }
+    begin = now;
+    // Also where ranks are busy all the time: a signal may have come, another may have ended.
+    if (now - looked_ >= often) {
+      looked_ = now;
+      idle_(ranks_[longest], silent_[longest]);
+    }
+    if (found) return;
   }
 }
 
 void PortRanks::answer(std::size_t i, std::int64_t value) {
   PortLayout& port = memory_.layout(i);
+  rests_[i] = false;
   port.answer = value;
   port.answers.fetch_add(1, std::memory_order_release);
   port.rank.ring();

@@ -10,37 +10,39 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/outside.h"
 
 namespace prism {
 
-struct PortLayout;  // port.cc: one rank's part of the shared memory
+struct PortHead;    // port.cc: the shared memory's first part
+struct PortLayout;  // and a rank's part
 
-// Shared memory for `ranks` mailboxes of `slots` posts each (a power of two).
+// Shared memory for `ranks` mailboxes of `slots` posts each (a power of two). A copy is the same
+// memory; the last one gives it back.
 class PortMemory {
  public:
   // Error where the system gives no memory.
   static PortMemory create(std::size_t ranks, std::size_t slots = std::size_t{1} << 14);
   // What another process created, by the descriptor it passed on. Error: not such memory.
   static PortMemory open(int fd);
-  PortMemory(PortMemory&& other) noexcept;
-  PortMemory& operator=(PortMemory&&) = delete;
-  ~PortMemory();
 
-  int fd() const noexcept { return fd_; }  // closed with this
+  int fd() const noexcept;  // closed with this
   std::size_t ranks() const noexcept;
+  // The engine is done: ranks that still post go on without it, and are told 0.
+  void close() const;
 
  private:
   friend class Port;
   friend class PortRanks;
-  PortMemory(int fd, void* memory, std::size_t bytes) : fd_(fd), memory_(memory), bytes_(bytes) {}
+  struct Mapping;
+  explicit PortMemory(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+  PortHead& head() const noexcept;
   PortLayout& layout(std::size_t rank) const noexcept;
 
-  int fd_;
-  void* memory_;
-  std::size_t bytes_;
+  std::shared_ptr<const Mapping> mapping_;
 };
 
 // The rank's side. One thread at a time.
@@ -53,16 +55,19 @@ class Port {
   std::int64_t ask(const Post& post);
 
  private:
+  bool is_closed() const noexcept;
+
   PortMemory memory_;
   PortLayout& mine_;
-  std::uint64_t posted_ = 0, taken_ = 0, rung_ = 0;
+  std::uint64_t posted_, taken_, rung_;
 };
 
 // The engine's side.
 class PortRanks : public OutsideRanks {
  public:
-  // Called when nothing has come for a while, again and again: may throw to end the emulation.
-  using Idle = std::function<void(std::chrono::nanoseconds)>;
+  // Called some times a second while the engine waits, with the rank that has kept it waiting
+  // longest without doing anything but query, and for how long: may throw to end the emulation.
+  using Idle = std::function<void(std::uint32_t, std::chrono::nanoseconds)>;
 
   PortRanks(PortMemory memory, std::vector<std::uint32_t> ranks, Idle idle);
 
@@ -77,15 +82,19 @@ class PortRanks : public OutsideRanks {
   std::int64_t first_post_ns() const noexcept { return first_post_ns_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   bool news() const noexcept;
 
   PortMemory memory_;
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint64_t> taken_;
+  std::vector<bool> rests_;                       // waits for the engine, or has ended
+  std::vector<std::chrono::nanoseconds> silent_;  // waited for it since it did more than query
   std::uint64_t messages_ = 0;
-  std::size_t silent_ = 0;  // ranks that have posted nothing yet
+  std::size_t unheard_ = 0;  // ranks that have posted nothing yet
   std::int64_t first_post_ns_ = 0;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point looked_ = begin_;  // when idle_ was called
   Idle idle_;
 };
 

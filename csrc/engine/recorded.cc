@@ -99,11 +99,8 @@ std::uint32_t Recorded::slot_of(const Post& post) {
     if (std::find(slots_.begin(), slots_.end(), slot) != slots_.end()) continue;
     return slots_[own] = slot;
   }
-  throw DivergenceError(
-      cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": it calls ",
-          name(post.op.kind), " of ", post.op.bytes,
-          " bytes on a communicator that it did not record; give the arguments that the graph was "
-          "collected with, or collect again"));
+  diverge(cat("it calls ", name(post.op.kind), " of ", post.op.bytes,
+              " bytes on a communicator that it did not record"));
 }
 
 std::string Recorded::describe(const Op& op) const {
@@ -131,19 +128,35 @@ std::string Recorded::describe(const Post& post) const {
 }
 
 void Recorded::diverge(const Post& post, const Op* op) const {
-  std::string text = cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ");
-  text += op == nullptr ? std::string("nothing more is recorded") : cat("recorded ", describe(*op));
+  std::string text =
+      op == nullptr ? std::string("nothing more is recorded") : cat("recorded ", describe(*op));
   text += post.ended ? std::string(", but its program has ended") : cat(", found ", describe(post));
   if (block_ != 0 && block_ - 1 < program_.call_sites.size()) {
     const std::string_view site = graph_.string(program_.call_sites[block_ - 1]);
     if (!site.empty()) text += cat("; the next recorded communication is at ", site);
   }
+  diverge(text);
+}
+
+void Recorded::diverge(std::string_view difference) const {
+  std::string text =
+      cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ", difference);
   // An allocator that polls frees, and so asks the device, at other points.
   if (const std::string odd = polling(); !odd.empty()) {
     throw DivergenceError(cat(text, "; ", odd, ", and what it does next may too"));
   }
-  throw DivergenceError(
-      cat(text, "; give the arguments that the graph was collected with, or collect again"));
+  if (view_.origin != RankOrigin::inferred) {
+    throw DivergenceError(
+        cat(text, "; give the arguments that the graph was collected with, or collect again"));
+  }
+  std::vector<std::uint32_t> ran;
+  for (const std::uint32_t rank : graph_.ranks()) {
+    const RankView other = graph_.rank(rank);
+    if (other.program == view_.program && other.origin != RankOrigin::inferred) ran.push_back(rank);
+  }
+  text += cat("; the rank did not run when the graph was collected, it is inferred from its class");
+  if (!ran.empty()) text += cat(": run one of the class that did (", list_ranks(ran, 4), ")");
+  throw DivergenceError(cat(text, ", or collect with --ranks all"));
 }
 
 }  // namespace prism::engine

@@ -27,12 +27,12 @@ class Recorded {
 
  private:
   const Op* expected();  // null: the recorded program is over
-  void advance() noexcept;
   bool same(const Post& post, const Op& op) const;
   std::uint32_t slot_of(const Post& post);
   std::string describe(const Op& op) const;
   std::string describe(const Post& post) const;
   [[noreturn]] void diverge(const Post& post, const Op* op) const;
+  [[noreturn]] void diverge(std::string_view difference) const;
 
   const Graph& graph_;
   std::span<const std::uint64_t> kernels_;

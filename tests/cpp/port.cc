@@ -74,7 +74,7 @@ TEST_CASE("processes that post through shared memory end as in the replay") {
     // A small mailbox is full all the time.
     PortMemory memory = PortMemory::create(ranks.size(), seed < 3 ? 4 : 1024);
     const Processes processes(job, ranks, memory);
-    PortRanks outside(std::move(memory), ranks, [](std::chrono::nanoseconds idle) {
+    PortRanks outside(std::move(memory), ranks, [](std::uint32_t, std::chrono::nanoseconds idle) {
       if (idle > std::chrono::seconds(60)) throw Stopped("idle");
     });
     const ReplayResult want = replay(job.graph, {});
@@ -96,7 +96,7 @@ TEST_CASE("a process that ends without a word ends the emulation") {
   const std::vector<std::uint32_t> ranks{2};
   const Processes processes(job, ranks, memory, 40);
   PortRanks outside(std::move(memory), ranks,
-                    [](std::chrono::nanoseconds) { throw Stopped("rank 2 is gone"); });
+                    [](std::uint32_t, auto) { throw Stopped("rank 2 is gone"); });
   CHECK_THROWS_WITH_AS(emulate(job.graph, {}, outside), "rank 2 is gone", Stopped);
 }
 

@@ -22,6 +22,7 @@ FLAGS = {
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --help --json --profile --ranks --slow-rank --threads -h",
+    "emulate": "--help --json --preload --routing --sandbox --silence --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
@@ -81,6 +82,20 @@ REPLAY_KEYS = [
     "provenance",
     "warnings",
 ]
+EMULATE_KEYS = [
+    "sandbox",
+    "median_iteration_time_ns",
+    "replay_median_iteration_time_ns",
+    "ghosts",
+    "materialised_ghosts",
+    "messages",
+    "posts",
+    "diverged",
+    "bootstrap_s",
+    "wall_time_s",
+    "warnings",
+]
+EMULATE_RANK_KEYS = ["iteration_time_ns", "peak_allocated_bytes", "peak_reserved_bytes"]
 CHECK_KEYS = ["ok", "file_bytes", "world_size", "ranks", "blocks", "communicators", "events", "error"]
 EXPORT_KEYS = ["output", "ranks", "iteration", "slices", "counter_values", "file_bytes"]
 

@@ -12,7 +12,7 @@ import pytest
 from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, EmulateResult, emulate
 from prismcore.errors import DivergenceError, EmulateError, RankFailedError
-from prismcore.graph import Graph
+from prismcore.graph import Graph, RankOrigin
 from prismcore.replay import SlowRank, replay
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -132,6 +132,25 @@ def test_a_rank_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(RankFailedError, match="rank 1 ended with exit code 1") as caught:
         run(graph, command, (0, 1))
     assert "the loss is not a number" in str(caught.value)
+
+
+@pytest.mark.torch
+def test_ranks_that_were_inferred_are_ghosts_like_others() -> None:
+    graph = mapped(DENSE, 32, ranks="auto")
+    origins = {rank: graph.rank(rank).origin for rank in graph.ranks.tolist()}
+    inferred = [rank for rank, origin in origins.items() if origin == RankOrigin.INFERRED]
+    ran = [rank for rank, origin in origins.items() if origin == RankOrigin.RAN]
+    assert len(inferred) > len(ran)
+    check(graph, run(graph, DENSE, ran[:2]))
+    # The distributed optimizer cuts parameters by rank: an inferred one does other ops there.
+    odd = next(rank for rank in inferred if 0 < rank < 4)
+    with pytest.raises(DivergenceError, match=f"rank {odd} leaves its recorded program") as caught:
+        run(graph, DENSE, [odd])
+    of_class = [r for r in graph.ranks.tolist() if graph.rank(r).program == graph.rank(odd).program]
+    told = str(caught.value)
+    assert "the rank did not run when the graph was collected" in told
+    assert str(next(r for r in of_class if origins[r] != RankOrigin.INFERRED)) in told
+    assert "--ranks all" in told
 
 
 POLLS = """

@@ -11,6 +11,11 @@ void Session::attach(PortMemory memory, std::size_t number) {
   impl_->port = std::make_unique<Port>(std::move(memory), number);
 }
 
+void Session::detach() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->port.reset();
+}
+
 std::int64_t Session::Impl::post(const Op& op, Ask ask) {
   Post post;
   post.op = op;

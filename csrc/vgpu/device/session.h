@@ -97,6 +97,8 @@ class Session {
   // From start() on, every op is posted there as number `number` of its ranks, and times come from
   // there: the process is a rank of an emulation. To be called before start().
   void attach(PortMemory memory, std::size_t number);
+  // What comes from here on is posted no more: the rank failed, and its end is not its program's.
+  void detach();
 
   // The end of a rank.
   std::vector<OpenCommunicator> communicators() const;

@@ -44,8 +44,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="R:FACTOR[@t0-t1]",
-        help="kernels of rank R, ghost or sandbox, take FACTOR times as long, in a span of its device time if "
-        "given; may be given again: 3:1.5, 3:2@10ms-1s",
+        help="kernels of rank R, ghost or sandbox, take FACTOR times as long, in a span of its device time "
+        "if given; may be given again: 3:1.5, 3:2@10ms-1s",
     )
     parser.add_argument(
         "--preload",
@@ -86,11 +86,14 @@ def run(args: argparse.Namespace) -> int:
         preload=args.preload,
         silence_s=args.silence * 1e-9,
     )
-    with output.terminated_as_interrupt(), interrupts.held():
-        with output.stdout_kept_clean(), output.progress_bar() as step:
-            result = emulate(graph, options, None if step is None else lambda text: step(0, 0, text))
-    result.warnings += graph_warnings(graph)
-    result.warnings += accuracy_warnings(graph)
+    with (
+        output.terminated_as_interrupt(),
+        interrupts.held(),
+        output.stdout_kept_clean(),
+        output.progress_bar() as step,
+    ):
+        result = emulate(graph, options, None if step is None else lambda text: step(0, 0, text))
+    result.warnings.extend([*graph_warnings(graph), *accuracy_warnings(graph)])
     if args.json:
         output.show_json(result.to_json())
     else:

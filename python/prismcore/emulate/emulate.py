@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prismcore import _core
+from prismcore import _core, interrupts
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.result import EmulateResult, SandboxResult
 from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, PrismError
@@ -21,7 +21,7 @@ from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, slo
 __all__ = ["emulate"]
 
 _LAST_WORDS_S = 2.0
-"""A rank that ends with an error may still be telling it when the ghosts are stuck already."""
+"""How long a rank that left its program may take to say that it failed."""
 
 ProgressCallback = Callable[[str], None]
 
@@ -59,8 +59,8 @@ class _Emulation:
                 f"{format_ranks(graph.ranks.tolist()) or 'none'}"
             )
         self._metadata = graph.metadata
-        for key in ("device", "cluster", "iterations", "host"):
-            if key not in self._metadata:
+        for key, kind in (("device", str), ("cluster", str), ("iterations", int), ("host", str)):
+            if not isinstance(self._metadata.get(key), kind):
                 raise EmulateError(
                     f"the graph does not say with which {key} it was collected; expected a graph of "
                     "prism collect"
@@ -123,34 +123,42 @@ class _Emulation:
                 eager_bytes=recorded_eager_bytes(self._graph),
                 ports=ports,
                 ranks=self._ranks,
-                idle=lambda ns: self._look_after(launcher, ns),
+                idle=lambda rank, ns: self._look_after(launcher, rank, ns),
             )
-        except (DeadlockError, DivergenceError, MismatchError):
-            self._look_for_failures(launcher)
-            raise
+        except (DeadlockError, DivergenceError, MismatchError) as error:
+            ports.close()  # no rank waits for the engine any more
+            raise type(error)(f"{error}{self._last_words(launcher)}") from error
         took = time.perf_counter() - began
+        self._progress("gathering what the sandbox ranks recorded")
         while len(self._ends) < len(self._ranks):
             self._take(launcher.next_end())
         return raw, began, took
 
-    def _look_after(self, launcher: Launcher, idle_ns: int) -> None:
-        """Called by the engine while no rank posts anything."""
+    def _look_after(self, launcher: Launcher, rank: int, silent_ns: int) -> None:
+        """Called by the engine some times a second: it has waited longest, for so long, for `rank` to do
+        more than ask whether work is done."""
+        interrupts.check()
         for end in launcher.ends():
             self._take(end)
-        running = sorted(set(self._ranks).difference(self._ends))
-        if idle_ns > self._options.silence_s * 1e9:
+        if silent_ns > self._options.silence_s * 1e9:
             raise EmulateError(
-                f"ranks {format_ranks(running)} have done nothing for {self._options.silence_s:g} s; "
-                "expected ops of their program"
+                f"rank {rank} has launched nothing for {self._options.silence_s:g} s; expected ops of its "
+                "program: look for a sleep, an endless loop or input that never comes, or allow more "
+                "(--silence)"
             )
 
-    def _look_for_failures(self, launcher: Launcher) -> None:
-        """Raises what a rank that ended with an error says, if there is one."""
+    def _last_words(self, launcher: Launcher) -> str:
+        """What a rank that failed has to say: it may have left its program because of that."""
         until = time.perf_counter() + _LAST_WORDS_S
         while time.perf_counter() < until and launcher.running:
+            interrupts.check()
             for end in launcher.ends():
-                self._take(end)
+                try:
+                    self._take(end)
+                except PrismError as failure:
+                    return f"; then {failure}"
             time.sleep(0.02)
+        return ""
 
     def _take(self, end: RankEnd) -> None:
         failure: PrismError | None = failure_of(

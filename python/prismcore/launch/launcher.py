@@ -7,6 +7,7 @@ anonymous file, so that nothing is left behind however a process ends.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import selectors
 import subprocess
@@ -33,6 +34,8 @@ _LINES_TOLD = 15
 _GRACE_S = 0.8
 _STOP_S = 5.0  # a rank writes its record in a fraction of a second, on a machine that is not busy
 _POLL_S = 0.2
+_READS_AT_ONCE = 64
+_PIPE_BYTES = 1 << 20
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -136,6 +139,7 @@ class Launcher:
         self._unread: deque[dict[str, Any]] = deque()
         self._values_fd: int | None = None
         self._selector = selectors.DefaultSelector()
+        self._printing = False  # there was output at the last look
 
     @property
     def running(self) -> list[int]:
@@ -212,6 +216,8 @@ class Launcher:
             undo.callback(os.close, record_fd)
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
+            with contextlib.suppress(OSError):  # a user may have used up what the system allows
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
                 running = _Running(record_fd, _Output(read_end), time.perf_counter())
                 self._selector.register(read_end, selectors.EVENT_READ, running.output)
@@ -264,7 +270,10 @@ class Launcher:
 
     def ends(self) -> list[RankEnd]:
         """The ranks that have ended meanwhile; does not wait."""
-        self._unread += self._poll(0)
+        for _ in range(_READS_AT_ONCE):  # of a program that prints much
+            self._unread += self._poll(0)
+            if not self._printing:
+                break
         self._end_overdue()
         found = [self._ended(message) for message in self._unread]
         self._unread.clear()
@@ -272,8 +281,10 @@ class Launcher:
 
     def _poll(self, timeout_s: float) -> list[dict[str, Any]]:
         messages = []
+        self._printing = False
         for key, _ in self._selector.select(timeout_s):
             if key.data is not None:
+                self._printing = True
                 if not key.data.read():
                     self._selector.unregister(key.fileobj)
                 continue

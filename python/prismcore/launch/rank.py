@@ -93,6 +93,7 @@ class RankRun:
         self._want_groups = want_groups
         self._port = port
         self._started = time.perf_counter()
+        self._pid = os.getpid()
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
         self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
@@ -240,7 +241,11 @@ class RankRun:
         need: dict[str, Any] | None = None,
     ) -> NoReturn:
         """Writes the record and ends the process, without the ways out of Python or torch."""
+        if os.getpid() != self._pid:
+            os._exit(status)  # a process that the program forked: the record is not its own to write
         signal.signal(STOP_SIGNAL, signal.SIG_IGN)
+        if end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY):
+            _core.vgpu_detach()  # so that the engine of an emulation waits for the reason
         summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
         graph = b""
         try:

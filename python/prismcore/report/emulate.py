@@ -20,7 +20,11 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
     times = ", ".join(format_ns(int(t)) for t in job.iteration_time_ns[:8])
     note = " (the first holds the set-up)" if job.first_counted else ""
     difference = job.median_iteration_time_ns - result.replay_median_iteration_time_ns
-    against = "the same" if difference == 0 else f"{format_ns(abs(difference))} {_side(difference)}"
+    against = (
+        "the same"
+        if difference == 0
+        else f"{format_ns(abs(difference))} {'longer' if difference > 0 else 'shorter'} here"
+    )
     return [
         ("iteration time", f"{format_ns(job.median_iteration_time_ns)} (median of {counted})"),
         ("iterations", f"{times}{note}"),
@@ -51,9 +55,13 @@ def sandbox_table(graph: Graph, result: EmulateResult, count: int) -> Table:
             )
         )
     title = "ranks that ran" + (f" ({count} of {len(result.sandbox)})" if count < len(result.sandbox) else "")
-    columns = ("rank", "class", "collected", "iteration_ns", "waiting_ns", "allocated_bytes", "reserved_bytes")
+    columns = (
+        "rank",
+        "class",
+        "collected",
+        "iteration_ns",
+        "waiting_ns",
+        "allocated_bytes",
+        "reserved_bytes",
+    )
     return rows_table(title, columns, rows)
-
-
-def _side(difference: int) -> str:
-    return "less than here" if difference > 0 else "more than here"
