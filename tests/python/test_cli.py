@@ -419,7 +419,9 @@ def test_a_terminal_has_colours_unless_it_wants_none(graphs):
     assert "\x1b" not in on_a_terminal("check", job, TERM="dumb")
 
 
-@pytest.mark.parametrize("args", [[], ["collect"], ["replay"], ["export", "perfetto"], ["doctor"]])
+@pytest.mark.parametrize(
+    "args", [[], ["collect"], ["replay"], ["emulate"], ["export", "perfetto"], ["doctor"]]
+)
 def test_help_fits_80_columns(args):
     shown = on_a_terminal(*args, "--help", COLUMNS="80")
     assert max(map(len, shown.splitlines())) <= 80

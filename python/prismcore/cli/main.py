@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Importing what a command needs is left to its ``run``."""
     parser = _Parser(
         prog="prism",
-        description="Map a training job rank by rank without its GPUs, replay it, and rehearse ranks of it.",
+        description="Map a training job without its GPUs, replay it, rehearse chosen ranks of it.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the list a list
     )
