@@ -65,10 +65,11 @@ KernelShape to_shape(const Shape& shape) {
   return out;
 }
 
-std::tuple<std::uint32_t, int, Peaks> rank_tuple(const Graph& graph, std::uint32_t rank) {
+std::tuple<std::uint32_t, std::uint32_t, int, Peaks> rank_tuple(const Graph& graph,
+                                                                std::uint32_t rank) {
   const RankView view = graph.rank(rank);
   const auto& p = view.peaks;
-  return {view.program, static_cast<int>(view.origin),
+  return {view.program, graph.rank_class(view.program), static_cast<int>(view.origin),
           Peaks{p.requested_bytes, p.allocated_bytes, p.reserved_bytes, p.device_bytes}};
 }
 
@@ -115,6 +116,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("num_communicators", &Graph::num_communicators)
       .def_prop_ro("num_kernels", &Graph::num_kernels)
       .def_prop_ro("num_strings", &Graph::num_strings)
+      .def("rank_class", &Graph::rank_class, nb::arg("program"))
       .def("has_rank", &Graph::has_rank, nb::arg("rank"))
       .def("ranks",
            [](nb::pointer_and_handle<Graph> g) { return borrowed_array(g.p->ranks(), g.h); })

@@ -43,7 +43,10 @@ std::vector<ProgramFacts> program_facts(const Graph& graph, const Steps& folded,
   const auto work = [&] {
     for (std::size_t at; (at = next.fetch_add(share)) < facts.size();) {
       const std::size_t end = std::min(at + share, facts.size());
-      for (; at < end; ++at) facts[at] = sum(graph, folded, static_cast<std::uint32_t>(at));
+      for (; at < end; ++at) {
+        const auto program = static_cast<std::uint32_t>(at);
+        if (graph.rank_class(program) == program) facts[at] = sum(graph, folded, program);
+      }
     }
   };
   const std::size_t shares = (facts.size() + share - 1) / share;
@@ -52,6 +55,10 @@ std::vector<ProgramFacts> program_facts(const Graph& graph, const Steps& folded,
     helpers.emplace_back(work);
   work();
   helpers.clear();  // joins
+  for (std::uint32_t program = 0; program < facts.size(); ++program) {
+    const std::uint32_t rank_class = graph.rank_class(program);
+    if (rank_class != program) facts[program] = facts[rank_class];
+  }
   return facts;
 }
 

@@ -1,4 +1,4 @@
-// Sums over the blocks of each program, made once at load.
+// Sums over the blocks of each program, made at load, once a rank class.
 #pragma once
 
 #include <array>

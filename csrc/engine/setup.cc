@@ -183,7 +183,8 @@ void Replayer::set_up_ranks() {
           static_cast<std::uint32_t>(graph_.communicator(binding.communicator).members.size()));
     }
     r.table = &folded_;
-    const auto blocks = graph_.program(view.program).blocks;
+    // Of the class: ranks that differ in call sites alone read the same memory.
+    const auto blocks = graph_.program(graph_.rank_class(view.program)).blocks;
     r.blocks = blocks.data();
     r.num_blocks = static_cast<std::uint32_t>(blocks.size());
     r.position = UINT32_MAX;  // one before the first

@@ -41,14 +41,18 @@ std::uint32_t GraphBuilder::Impl::add_block(std::span<const Op> block, std::uint
 
 std::uint32_t GraphBuilder::Impl::add_program(std::span<const std::uint32_t> list,
                                               std::span<const std::uint32_t> call_sites) {
-  const std::uint64_t hash = hash64(std::as_bytes(list));
-  const std::uint32_t found = programs.find(
-      hash, [&](std::uint32_t id) { return std::ranges::equal(blocks_of(id), list); });
+  sites.truncate(0);
+  sites.append(call_sites.first(std::min(call_sites.size(), list.size())));
+  while (sites.size() < list.size()) sites.push(0);
+  const std::uint64_t hash = hash64(std::as_bytes(sites.view()), hash64(std::as_bytes(list)));
+  const std::uint32_t found = programs.find(hash, [&](std::uint32_t id) {
+    return std::ranges::equal(blocks_of(id), list) &&
+           std::ranges::equal(call_sites_of(id), sites.view());
+  });
   if (found != ContentTable::none) return found;
   const auto id = static_cast<std::uint32_t>(num_programs());
   program_blocks.append(list);
-  program_call_sites.append(call_sites.first(std::min(call_sites.size(), list.size())));
-  while (program_call_sites.size() < program_blocks.size()) program_call_sites.push(0);
+  program_call_sites.append(sites.view());
   program_offsets.push(program_blocks.size());
   programs.insert(hash, id);
   return id;

@@ -47,9 +47,14 @@ struct GraphBuilder::Impl {
     return program_blocks.view(program_offsets[program],
                                program_offsets[program + 1] - program_offsets[program]);
   }
+  std::span<const std::uint32_t> call_sites_of(std::uint32_t program) const noexcept {
+    return program_call_sites.view(program_offsets[program],
+                                   program_offsets[program + 1] - program_offsets[program]);
+  }
   OpLimits limits() const noexcept { return {kernels.size(), strings.size()}; }
 
   std::uint32_t add_block(std::span<const Op> ops, std::uint64_t hash);
+  // Programs are told apart by their blocks and by the call sites of these (missing ones: 0).
   std::uint32_t add_program(std::span<const std::uint32_t> blocks,
                             std::span<const std::uint32_t> call_sites);
   void add_rank(std::uint32_t rank, std::uint32_t program, RankOrigin origin,
@@ -81,6 +86,7 @@ struct GraphBuilder::Impl {
   std::vector<Rank> ranks;  // up to the highest rank given
   Buffer<Binding> bindings;
   std::unordered_map<std::uint32_t, Needs> known_needs;  // by program, of infer()
+  Buffer<std::uint32_t> sites;                           // scratch of add_program
   // Scratch of set_rank.
   Buffer<Cut> cuts;
   Buffer<std::uint32_t> block_ids, block_sites;

@@ -46,7 +46,7 @@ class Digester {
   }
 
   Hash128 rank(std::size_t at) {
-    const std::uint32_t program = g_.rank_programs[at];
+    const std::uint32_t program = g_.rank_classes()[g_.rank_programs[at]];
     const Binding* bindings = g_.bindings.data() + g_.binding_offsets[at];
     const std::vector<std::uint32_t>& slots = slots_of(program);
     // Class of a slot: slots with one member list are one.
@@ -133,17 +133,12 @@ class Digester {
     return hash128(std::as_bytes(std::span(label)));
   }
 
-  std::span<const std::uint32_t> program_blocks(std::uint32_t id) const {
-    return g_.program_blocks.subspan(g_.program_offsets[id],
-                                     g_.program_offsets[id + 1] - g_.program_offsets[id]);
-  }
-
   const std::vector<std::uint32_t>& slots_of(std::uint32_t id) {
     Program& program = programs_[id];
     if (program.known) return program.slots;
     program.known = true;
     std::vector<bool> seen;
-    for (const std::uint32_t b : program_blocks(id)) {
+    for (const std::uint32_t b : g_.blocks_of(id)) {
       for (const std::uint32_t slot : block(b).slots) {
         if (slot >= seen.size()) seen.resize(slot + 1, false);
         if (!seen[slot]) program.slots.push_back(slot);
@@ -159,7 +154,7 @@ class Digester {
     const auto known = program_hashes_.find(key);
     if (known != program_hashes_.end()) return known->second;
     sequence_.clear();
-    for (const std::uint32_t b : program_blocks(id)) {
+    for (const std::uint32_t b : g_.blocks_of(id)) {
       const Block& of_block = block(b);
       if (of_block.empty) continue;
       local_.clear();

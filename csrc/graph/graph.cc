@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "graph/content_table.h"
 #include "graph/image.h"
 
 namespace prism {
@@ -55,6 +59,29 @@ std::size_t Graph::Impl::find_rank(std::uint32_t rank) const noexcept {
   const auto found = std::lower_bound(rank_ids.begin(), rank_ids.end(), rank);
   if (found == rank_ids.end() || *found != rank) return rank_ids.size();
   return static_cast<std::size_t>(found - rank_ids.begin());
+}
+
+std::span<const std::uint32_t> Graph::Impl::blocks_of(std::uint32_t program) const noexcept {
+  return slice(program_blocks, program_offsets, program);
+}
+
+std::span<const std::uint32_t> Graph::Impl::rank_classes() const {
+  std::call_once(classes_known_, [this] {
+    const auto count = static_cast<std::uint32_t>(program_offsets.size() - 1);
+    std::vector<std::uint32_t> classes;
+    classes.reserve(count);
+    ContentTable lowest;
+    for (std::uint32_t id = 0; id < count; ++id) {
+      const auto blocks = blocks_of(id);
+      const std::uint64_t hash = hash64(std::as_bytes(blocks));
+      const std::uint32_t found = lowest.find(
+          hash, [&](std::uint32_t other) { return std::ranges::equal(blocks_of(other), blocks); });
+      if (found == ContentTable::none) lowest.insert(hash, id);
+      classes.push_back(found == ContentTable::none ? id : found);
+    }
+    classes_ = std::move(classes);
+  });
+  return classes_;
 }
 
 std::span<const std::byte> Graph::bytes() const noexcept { return impl_->storage->bytes(); }
@@ -115,8 +142,12 @@ std::size_t Graph::num_programs() const noexcept { return impl_->program_offsets
 
 ProgramView Graph::program(std::uint32_t id) const {
   expect_below("program", id, num_programs());
-  return {slice(impl_->program_blocks, impl_->program_offsets, id),
-          slice(impl_->program_call_sites, impl_->program_offsets, id)};
+  return {impl_->blocks_of(id), slice(impl_->program_call_sites, impl_->program_offsets, id)};
+}
+
+std::uint32_t Graph::rank_class(std::uint32_t program) const {
+  expect_below("program", program, num_programs());
+  return impl_->rank_classes()[program];
 }
 
 std::size_t Graph::num_communicators() const noexcept { return impl_->communicator_names.size(); }

@@ -50,7 +50,7 @@ struct ProgramView {
 
 struct RankView {
   std::uint32_t rank = 0;
-  std::uint32_t program = 0;  // ranks with one program are one class
+  std::uint32_t program = 0;
   RankOrigin origin = RankOrigin::ran;
   MemoryPeaks peaks;
   std::span<const Binding> bindings;  // by communicator slot
@@ -81,6 +81,9 @@ class Graph {
 
   std::size_t num_programs() const noexcept;
   ProgramView program(std::uint32_t id) const;
+  // Names the rank class that runs a program: the lowest program with the same blocks. Programs of
+  // one class differ in call sites alone. Found for all programs when first asked for.
+  std::uint32_t rank_class(std::uint32_t program) const;
 
   std::size_t num_communicators() const noexcept;
   CommunicatorView communicator(std::uint32_t id) const;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,12 @@ struct Graph::Impl {
   std::string_view string(std::uint32_t id) const noexcept;
   // Index of a rank in the rank columns; rank_ids.size() if absent.
   std::size_t find_rank(std::uint32_t rank) const noexcept;
+  std::span<const std::uint32_t> blocks_of(std::uint32_t program) const noexcept;
+  std::span<const std::uint32_t> rank_classes() const;  // by program
+
+ private:
+  mutable std::once_flag classes_known_;
+  mutable std::vector<std::uint32_t> classes_;
 };
 
 // Makes graphs from buffers; what Graph's own constructor is not open for.

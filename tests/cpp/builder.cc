@@ -126,18 +126,52 @@ TEST_CASE("an inferred rank runs the program of its like on its own communicator
   CHECK_THROWS_AS(graph.rank(3), GraphError);
 }
 
-TEST_CASE("the first rank's call sites stay") {
-  GraphBuilder builder(2);
-  const std::uint32_t world = builder.communicator("world", pair);
-  const std::uint32_t here = builder.string("here");
-  const std::uint32_t there = builder.string("there");
-  for (std::uint32_t rank = 0; rank < 2; ++rank) {
-    builder.set_rank(rank, exchange(builder, 5), std::vector<Binding>{{world, rank}},
-                     std::vector<std::uint32_t>{rank == 0 ? here : there});
+TEST_CASE("ranks of one class keep their own call sites") {
+  // By rank; rank 3 has other ops, rank 5 no call site. An unset site is no site.
+  const std::vector<std::string> given{"here", "there", "here", "there", "there", ""};
+  GraphBuilder builder(8), merged(8);
+  const auto self = [](GraphBuilder& into, std::uint32_t rank) {
+    const std::uint32_t next = rank ^ 1U;
+    return std::vector<Binding>{
+        {into.communicator("pair", std::vector<std::uint32_t>{rank, next}), 0}};
+  };
+  for (std::uint32_t rank = 0; rank < given.size(); ++rank) {
+    const std::vector<Op> ops = exchange(builder, rank == 3 ? 6 : 5);
+    std::vector<std::uint32_t> sites;
+    if (!given[rank].empty()) sites.push_back(builder.string(given[rank]));
+    builder.set_rank(rank, ops, self(builder, rank), sites);
+    GraphBuilder alone(8);
+    alone.string("noise");  // ids of strings differ from graph to graph
+    if (!sites.empty()) sites[0] = alone.string(given[rank]);
+    alone.set_rank(rank, exchange(alone, rank == 3 ? 6 : 5), self(alone, rank), sites);
+    merged.merge(alone.finish(), RankOrigin::ran);
   }
-  const Graph graph = builder.finish();
-  REQUIRE(graph.num_programs() == 1);
-  CHECK(graph.string(graph.program(0).call_sites[0]) == "here");
+  builder.infer(6, 1, self(builder, 6), {});
+  builder.infer_program(7, builder.program_of(0), {}, self(builder, 7), {});
+  merged.infer(6, 1, self(merged, 6), {});
+  merged.infer_program(7, merged.program_of(0), {}, self(merged, 7), {});
+
+  const auto check = [&](const Graph& graph) {
+    CHECK(graph.num_blocks() == 2);
+    CHECK(graph.num_programs() == 4);
+    std::set<std::uint32_t> classes;
+    for (const std::uint32_t rank : graph.ranks()) {
+      const std::uint32_t program = graph.rank(rank).program;
+      const std::string& site = rank == 6 ? given[1] : rank == 7 ? given[5] : given[rank];
+      CHECK(graph.string(graph.program(program).call_sites[0]) == site);
+      classes.insert(graph.rank_class(program));
+      CHECK(graph.rank_class(program) == graph.rank(rank == 3 ? 3 : 0).program);
+      CHECK(graph.rank_class(program) <= program);
+    }
+    CHECK(classes.size() == 2);
+    CHECK_THROWS_AS(graph.rank_class(4), GraphError);
+  };
+  const Graph whole = builder.finish(), put_together = merged.finish();
+  check(whole);
+  check(put_together);
+  check(reread(whole));
+  CHECK(digest(whole) == digest(put_together));
+  CHECK(copy_of(whole) == copy_of(put_together));
 }
 
 TEST_CASE("what does not fit is named and changes nothing") {

@@ -61,6 +61,27 @@ TEST_CASE("numbering, names of communicators, call sites and peaks do not count"
   CHECK(digest(one) != communication_digest(one));
 }
 
+TEST_CASE("call sites that ranks of one class do not share do not count") {
+  const auto sites = [](const char* last) {
+    GraphBuilder builder(2);
+    const std::vector<std::uint32_t> both{0, 1};
+    const std::uint32_t world = builder.communicator("world", both);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      const std::uint32_t site[] = {builder.string(rank == 0 ? "x.py:1" : last)};
+      builder.set_rank(rank, std::vector<Op>{collective(OpKind::all_reduce, 0, 64)},
+                       std::vector<Binding>{{world, rank}}, site);
+    }
+    return builder.finish();
+  };
+  const Graph same = sites("x.py:1"), other = sites("y.py:2");
+  REQUIRE(same.num_programs() == 1);
+  REQUIRE(other.num_programs() == 2);
+  CHECK(digest(same) == digest(other));
+  CHECK(communication_digest(same) == communication_digest(other));
+  CHECK(rank_digests(same, DigestScope::everything) ==
+        rank_digests(other, DigestScope::everything));
+}
+
 TEST_CASE("provenance does not count, every other field does") {
   const Graph plain = sample({});
   const auto compare = [&](std::function<void(std::vector<Op>&)> change, bool same,

@@ -60,8 +60,9 @@ Op grouped(Op op) {
   return op;
 }
 
-// Ranks over one communicator of all of them.
-Graph world(const std::vector<std::vector<Op>>& ranks, std::string_view metadata = "{}") {
+// Ranks over one communicator of all of them; `sites` by rank, of all its launches.
+Graph world(const std::vector<std::vector<Op>>& ranks, std::string_view metadata = "{}",
+            const std::vector<std::string>& sites = {}) {
   GraphBuilder builder(static_cast<std::uint32_t>(ranks.size()));
   builder.kernel("k", {});
   std::vector<std::uint32_t> members;
@@ -69,7 +70,9 @@ Graph world(const std::vector<std::vector<Op>>& ranks, std::string_view metadata
   const std::uint32_t id = builder.communicator("world", members);
   for (std::uint32_t r = 0; r < ranks.size(); ++r) {
     const std::vector<Binding> bindings{{id, r}};
-    builder.set_rank(r, ranks[r], bindings);
+    std::vector<std::uint32_t> call_sites;
+    if (!sites.empty()) call_sites.assign(ranks[r].size(), builder.string(sites[r]));
+    builder.set_rank(r, ranks[r], bindings, call_sites);
   }
   return builder.finish(metadata);
 }
@@ -172,6 +175,29 @@ TEST_CASE("members that disagree are named with op numbers") {
       world({{message(OpKind::send, 0, 1, 64, 1)}, {message(OpKind::recv, 0, 1, 72, 1)}}));
   CHECK(contains(text, "different sizes"));
   CHECK(contains(text, "72 bytes"));
+}
+
+TEST_CASE("ranks that do the same are named with their own call sites") {
+  const std::vector<std::string> sites{"train.py:10", "other.py:20"};
+  const std::vector<Op> waits{message(OpKind::recv, 0, 1, 8, 1), message(OpKind::send, 0, 1, 8, 1)};
+  const Graph locked = world({waits, waits}, "{}", sites);
+  REQUIRE(locked.rank_class(locked.rank(1).program) == locked.rank(0).program);
+  std::string text = message_of<DeadlockError>(locked);
+  CHECK(contains(text, "rank 0 op 0 (recv float32 of 8 bytes) at train.py:10"));
+  CHECK(contains(text, "rank 1 op 0 (recv float32 of 8 bytes) at other.py:20"));
+  // What each sends is not what the other expects.
+  const std::vector<Op> uneven{grouped(message(OpKind::send, 0, 1, 64, 1)),
+                               message(OpKind::recv, 0, 1, 72, 1)};
+  text = message_of<MismatchError>(world({uneven, uneven}, "{}", sites));
+  CHECK(contains(text, "at train.py:10"));
+  CHECK(contains(text, "at other.py:20"));
+  // Nothing else changes, whatever the call sites are.
+  const std::vector<Op> steps{kernel(3), collective(OpKind::all_reduce, 0, 64, 5), kernel(7)};
+  const ReplayResult shared = replay(world({steps, steps}), {});
+  const ReplayResult own = replay(world({steps, steps}, "{}", sites), {});
+  CHECK(own.iteration_time_ns == shared.iteration_time_ns);
+  CHECK(own.splits == shared.splits);
+  CHECK(own.events == shared.events);
 }
 
 TEST_CASE("a slow rank's kernels round half up, inside its window only") {

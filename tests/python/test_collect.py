@@ -16,6 +16,7 @@ from prismcore.errors import CollectError, OutOfMemoryError, ProfileError, RankF
 from prismcore.graph import Graph, RankOrigin
 from prismcore.graph.op import MarkKind, OpKind
 from prismcore.replay import replay
+from prismcore.report.summary import summarize
 
 MEGATRON = str(Path(__file__).parents[2] / "examples" / "megatron_gpt.py")
 DDP = str(Path(__file__).parents[2] / "examples" / "ddp.py")
@@ -255,6 +256,34 @@ def test_ranks_that_make_other_groups_are_mapped_one_by_one_only(tmp_path):
     assert (result.ranks_run, result.graph.num_programs) == (16, 2)
     assert any("made other process groups" in note for note in result.metadata["notes"])
     assert result.graph.rank(1).bindings.size > result.graph.rank(0).bindings.size
+
+
+BRANCHES = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank % 8)
+x = torch.ones(1024, device="cuda")
+for _ in range(3):
+    if rank % 2:
+        dist.all_reduce(x)  # odd
+    else:
+        dist.all_reduce(x)  # even
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.torch
+def test_ranks_that_call_from_elsewhere_keep_their_sites_and_are_one_class(tmp_path):
+    script = tmp_path / "branches.py"
+    script.write_text(BRANCHES)
+    lines = [number for number, line in enumerate(BRANCHES.splitlines(), 1) if "all_reduce" in line]
+    graph = run(str(script), world_size=16, ranks="all").graph
+    assert (graph.num_programs, summarize(graph).classes) == (2, 1)
+    for rank in range(16):
+        sites = {site for site in graph.program_call_sites(graph.rank(rank).program) if site}
+        assert len(sites) == 1
+        assert f"branches.py:{lines[0 if rank % 2 else 1]} " in sites.pop()
 
 
 @pytest.fixture

@@ -83,6 +83,31 @@ def test_roots_must_agree_and_gathers_may_be_larger_there() -> None:
             replay(programs_of(*[[rooted(kind, 1, size)] for size in (8, 24, 9)]).finish())
 
 
+def test_ranks_that_do_the_same_are_named_with_their_own_call_sites() -> None:
+    """Two branches of a program that do the same: `if rank == 0: ... else: ...`."""
+    sites = ["train.py:10", "train.py:20", "train.py:20", "train.py:20"]
+    other = "all_to_all", {"communicator": 0, "bytes": 64, "duration_ns": 5, "call_site": "moe.py:7"}
+    graph = programs_of(*[[reduce(site), reduce(site, size=8)] for site in sites[:3]], [other]).finish()
+    assert graph.num_programs == 3
+    assert len({graph.rank(r).rank_class for r in range(3)}) == 1
+    with pytest.raises(MismatchError) as mismatch:
+        replay(graph)
+    assert "rank 0 op 0 (all_reduce sum float32 of 64 bytes) at train.py:10" in str(mismatch.value)
+    assert "rank 3 op 0 (all_to_all float32 of 64 bytes) at moe.py:7" in str(mismatch.value)
+
+    builder = GraphBuilder(4)
+    ring = builder.communicator("ring", range(4))
+    for r, site in enumerate(sites):
+        builder.rank(r).recv(ring, source=(r - 1) % 4, bytes=8, duration_ns=5, call_site=site)
+        builder.rank(r).send(ring, to=(r + 1) % 4, bytes=8, duration_ns=5, call_site=site)
+    graph = builder.finish()
+    assert graph.num_programs == 2
+    with pytest.raises(DeadlockError) as deadlock:
+        replay(Graph.from_bytes(graph.to_bytes()))
+    for r, site in enumerate(sites):
+        assert f"rank {r} op 0 (recv float32 of 8 bytes) at {site} waits" in str(deadlock.value)
+
+
 def test_a_skipped_collective_is_pointed_out() -> None:
     gather = "all_gather", {"communicator": 0, "bytes": 128, "duration_ns": 5}
     full = [reduce(), gather, reduce()]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from prismcore.cli.export import lowest_of_classes
 from prismcore.graph import Graph, GraphBuilder, OpKind, Provenance, RankOrigin
 from prismcore.profiles.cluster import cluster_text, load_cluster
 from prismcore.profiles.device import load_device
@@ -16,7 +17,7 @@ from prismcore.replay import replay
 from prismcore.report import units
 from prismcore.report.accuracy import accuracy_warnings
 from prismcore.report.json import dumps, plain
-from prismcore.report.replay import PARTS, sum_note
+from prismcore.report.replay import PARTS, class_table, sum_note
 from prismcore.report.summary import summarize, summarize_rank
 from prismcore.report.table import fields_table, rows_table
 from prismcore.report.warnings import graph_warnings, unknown_kernels
@@ -194,7 +195,7 @@ def test_rank_summary_by_hand():
     assert middle.collectives == 2
     assert middle.bytes_sent == 2 * (2 * (1 << 20) + (4 << 20))
     assert middle.to_json() == {
-        "class": graph.rank(1).program,
+        "class": graph.rank(1).rank_class,
         "inferred": False,
         "ops": len(graph.ops(1)),
         "collectives": 2,
@@ -204,6 +205,39 @@ def test_rank_summary_by_hand():
         "peak_reserved_bytes": 2048,
         "peak_device_bytes": 4096,
     }
+
+
+def test_ranks_that_differ_in_call_sites_alone_are_one_class_everywhere():
+    """Two ranks in six do other work; every rank has its own call site, or all have the same."""
+
+    def job(own):
+        builder = GraphBuilder(world_size=6)
+        world = builder.communicator("world", range(6))
+        for r in range(6):
+            rank = builder.rank(r)
+            rank.kernel(jobs.ADD, duration_ns=100 + r // 4, provenance=Provenance.UNKNOWN)
+            rank.wait(rank.record(stream=0), stream=1)
+            site = f"train.py:{10 + r * own}"
+            rank.all_reduce(world, bytes=8, duration_ns=5, call_site=site, stream=1)
+            rank.sync(stream=1)
+            rank.mark_iteration()
+        return builder.finish()
+
+    graph, shared = job(own=True), job(own=False)
+    assert (graph.num_programs, shared.num_programs) == (6, 2)
+    assert graph.rank_classes == [0, 4]
+    assert [graph.rank(r).rank_class for r in range(6)] == [0, 0, 0, 0, 4, 4]
+    summary = summarize(graph)
+    assert summary.classes == 2
+    assert dataclasses.replace(summary, file_bytes=0) == dataclasses.replace(summarize(shared), file_bytes=0)
+    assert [summarize_rank(graph, r).rank_class for r in (3, 5)] == [0, 4]
+    assert lowest_of_classes(graph) == lowest_of_classes(shared) == [0, 4]
+    assert unknown_kernels(graph) == unknown_kernels(shared)
+    assert unknown_kernels(graph).total() == 6
+    result = replay(graph)
+    assert result.to_json() == {**replay(shared).to_json(), "wall_time_s": result.to_json()["wall_time_s"]}
+    rows = [line.split()[:3] for line in text(class_table(graph, result, 8)).splitlines()]
+    assert rows[-2:] == [["4", "2", "4"], ["0", "4", "0"]]  # class, ranks, the rank that waits least
 
 
 def test_inferred_and_checked_ranks_are_counted():

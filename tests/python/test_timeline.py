@@ -85,7 +85,7 @@ def test_slices_are_the_intervals_of_the_replay():
     ends = result.iteration_end_ns
     assert size.slices == len(trace.slices)
     for rank in range(3):
-        process = f"rank {rank} (class {graph.rank(rank).program})"
+        process = f"rank {rank} (class {graph.rank(rank).rank_class})"
         kernels = [s for s in trace.slices if s[0] == process and s[4] == "kernel"]
         begin, end = ends[rank][0], ends[rank][1]
         assert len(kernels) == 8

@@ -101,7 +101,7 @@ def lowest_of_classes(graph: Graph) -> list[int]:
     """The lowest rank of each rank class."""
     lowest: dict[int, int] = {}
     for rank in graph.ranks.tolist():
-        lowest.setdefault(graph.rank(rank).program, rank)
+        lowest.setdefault(graph.rank(rank).rank_class, rank)
     return sorted(lowest.values())
 
 

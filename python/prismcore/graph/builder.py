@@ -40,7 +40,7 @@ class GraphBuilder:
             rank.all_reduce(world, bytes=1 << 20, duration_ns=500)
         graph = builder.finish()
 
-    Ranks with equal ops share one program. All methods raise GraphError on input that does not
+    Ranks with equal ops and call sites share one program. All methods raise GraphError on input that does not
     fit: unknown ids, a rank given twice, a position where the rank is not.
     """
 

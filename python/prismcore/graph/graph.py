@@ -91,12 +91,13 @@ class Graph:
         return isinstance(rank, (int, np.integer)) and 0 <= rank < 2**32 and self.core.has_rank(int(rank))
 
     def rank(self, rank: int) -> Rank:
-        """Program, origin, memory peaks and communicators of a rank. Raises GraphError if absent."""
-        program, origin, peaks = self.core.rank(u32(rank, "rank"))
+        """Program, class, origin, memory peaks and communicators of a rank. Raises GraphError if absent."""
+        program, rank_class, origin, peaks = self.core.rank(u32(rank, "rank"))
         requested, allocated, reserved, device = peaks
         return Rank(
             rank=rank,
             program=program,
+            rank_class=rank_class,
             origin=RankOrigin(origin),
             peaks=MemoryPeaks(
                 requested_bytes=requested,
@@ -118,7 +119,17 @@ class Graph:
 
     @property
     def num_programs(self) -> int:
+        """Programs stored: each list of blocks once for each list of call sites. See :meth:`rank_class`."""
         return self.core.num_programs
+
+    def rank_class(self, program: int) -> int:
+        """The class of the ranks that run a program: the lowest program with the same blocks."""
+        return self.core.rank_class(u32(program, "program"))
+
+    @property
+    def rank_classes(self) -> list[int]:
+        """The rank classes, each by its lowest program, rising."""
+        return [p for p in range(self.num_programs) if self.rank_class(p) == p]
 
     @property
     def num_communicators(self) -> int:
@@ -212,8 +223,7 @@ class Graph:
 
     def statistics(self, rank: int) -> Statistics:
         """What a rank's program amounts to. Raises GraphError if the rank is absent."""
-        program, _, _ = self.core.rank(u32(rank, "rank"))
-        return self.program_statistics(program)
+        return self.program_statistics(self.rank(rank).program)
 
     def string(self, id: int) -> str:
         """A string of the graph (labels of marks, call sites); id 0 is ``""``."""

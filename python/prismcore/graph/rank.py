@@ -45,13 +45,16 @@ class Communicator:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Rank:
-    """One rank of a graph: ranks with one ``program`` are one class.
+    """One rank of a graph.
 
-    ``bindings`` is an array of ``BINDING_DTYPE``, shape [communicator slots].
+    Ranks with equal blocks are one class, ``rank_class``: the lowest program with these blocks. Their
+    ``program`` may differ, in call sites alone. ``bindings`` is an array of ``BINDING_DTYPE``, shape
+    [communicator slots].
     """
 
     rank: int
     program: int
+    rank_class: int
     origin: RankOrigin
     peaks: MemoryPeaks
     bindings: npt.NDArray[Any] = field(compare=False)

@@ -35,8 +35,7 @@ def accuracy_warnings(
 
 
 def _has_models(graph: Graph) -> bool:
-    programs = range(graph.num_programs)
-    return any(graph.program_statistics(p).device_ns[Provenance.MODEL] for p in programs)
+    return any(graph.program_statistics(p).device_ns[Provenance.MODEL] for p in graph.rank_classes)
 
 
 def _kernels(graph: Graph, device: DeviceProfile | None) -> list[str]:

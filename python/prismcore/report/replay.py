@@ -54,7 +54,7 @@ def class_table(graph: Graph, result: ReplayResult, count: int) -> Table:
     waiting = result.splits[:, result.first_counted :, 3].sum(axis=1)
     classes: dict[int, list[int]] = {}  # positions in result.ranks, least waiting first
     for i in np.argsort(waiting, kind="stable").tolist():
-        classes.setdefault(graph.rank(int(result.ranks[i])).program, []).append(i)
+        classes.setdefault(graph.rank(int(result.ranks[i])).rank_class, []).append(i)
     shown = list(classes.items())[:count]
     rows = [(c, len(members), *_row(result, int(result.ranks[members[0]]))) for c, members in shown]
     title = "rank classes, those that wait least first"

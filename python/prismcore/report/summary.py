@@ -61,11 +61,11 @@ def summarize(graph: Graph) -> GraphSummary:
     """Counts, shares and digests of a graph. Raises GraphFormatError where its metadata is damaged."""
     ranks = [graph.rank(int(r)) for r in graph.ranks]
     ran = Counter(r.origin for r in ranks)
-    programs = Counter(r.program for r in ranks)
+    classes = Counter(r.rank_class for r in ranks)
     ops = 0
     device_ns = dict.fromkeys(Provenance, 0)
-    for program, count in programs.items():
-        statistics = graph.program_statistics(program)
+    for rank_class, count in classes.items():
+        statistics = graph.program_statistics(rank_class)
         ops += count * statistics.ops
         for source, ns in statistics.device_ns.items():
             device_ns[source] += count * ns
@@ -74,7 +74,7 @@ def summarize(graph: Graph) -> GraphSummary:
     device = metadata.get("device")
     return GraphSummary(
         world_size=graph.world_size,
-        classes=len(programs),
+        classes=len(classes),
         ranks_run=ran[RankOrigin.RAN] + ran[RankOrigin.CHECKED],
         ranks_checked=ran[RankOrigin.CHECKED],
         ranks_inferred=ran[RankOrigin.INFERRED],
@@ -98,7 +98,7 @@ def summarize_rank(graph: Graph, rank: int) -> RankSummary:
     talk = statistics.communication
     return RankSummary(
         rank=rank,
-        rank_class=view.program,
+        rank_class=view.rank_class,
         inferred=view.origin == RankOrigin.INFERRED,
         ops=statistics.ops,
         collectives=sum(n for kind, n in talk.items() if kind not in (OpKind.SEND, OpKind.RECV)),

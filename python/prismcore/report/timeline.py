@@ -105,7 +105,7 @@ def write_timeline(
         shown = all_intervals.where((all_intervals.place >= first) & (all_intervals.place < last))
         inferred = ", inferred" if view.origin == RankOrigin.INFERRED else ""
         pid = rank + 1
-        process = writer.process(pid, f"rank {rank} (class {view.program}{inferred})")
+        process = writer.process(pid, f"rank {rank} (class {view.rank_class}{inferred})")
         labels.enter(view, ops, graph.program_call_sites(view.program))
         streams = sorted(set(shown.stream.tolist()) - {HOST_STREAM})
         host = writer.thread(pid, pid, "host", _HOST_ORDER)

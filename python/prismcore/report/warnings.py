@@ -17,10 +17,10 @@ NAMED = 5
 
 def unknown_kernels(graph: Graph) -> Counter[str]:
     """Launches, over all ranks, of kernels whose duration nobody knows; by identifier."""
-    programs = Counter(graph.rank(int(r)).program for r in graph.ranks)
+    classes = Counter(graph.rank(int(r)).rank_class for r in graph.ranks)
     times = np.zeros(graph.num_blocks, dtype=np.int64)
-    for program, count in programs.items():
-        times += count * np.bincount(graph.program_blocks(program), minlength=graph.num_blocks)
+    for rank_class, count in classes.items():
+        times += count * np.bincount(graph.program_blocks(rank_class), minlength=graph.num_blocks)
     ops = graph.blocks(np.arange(graph.num_blocks, dtype=np.uint32))
     offsets = graph.block_offsets.astype(np.int64)
     weight = np.repeat(times, offsets[1:] - offsets[:-1])

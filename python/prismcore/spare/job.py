@@ -131,7 +131,7 @@ def _candidates(graph: Graph, result: ReplayResult, iteration: int) -> list[int]
     chosen: dict[int, int] = {}
     for i in np.argsort(waiting, kind="stable").tolist():
         rank = int(result.ranks[i])
-        chosen.setdefault(graph.rank(rank).program, rank)
+        chosen.setdefault(graph.rank(rank).rank_class, rank)
         if len(chosen) == CANDIDATES:
             break
     return list(chosen.values())
