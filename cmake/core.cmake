@@ -9,6 +9,9 @@ file(GLOB_RECURSE prism_core_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/csrc/device/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/spare/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/vgpu/device/*.cc)
+# Draws are the same on every machine, also where multiply and add could be fused.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/csrc/engine/jitter.cc PROPERTIES
+  COMPILE_OPTIONS -ffp-contract=off)
 add_library(prism_core SHARED ${prism_core_sources})
 set_target_properties(prism_core PROPERTIES
   OUTPUT_NAME prismcore CXX_VISIBILITY_PRESET default

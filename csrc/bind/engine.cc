@@ -20,6 +20,7 @@ namespace prism::bind {
 namespace {
 
 using Slow = std::tuple<std::uint32_t, double, std::int64_t, std::int64_t>;
+using SlowPair = std::tuple<std::uint32_t, std::uint32_t, double, std::int64_t, std::int64_t>;
 
 // The result under the names of ReplayResult; tables are flat.
 nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
@@ -53,16 +54,29 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   return out;
 }
 
-ReplayOptions options_of(std::uint32_t threads, const std::vector<Slow>& slow_ranks,
+Perturbation perturbation_of(const std::vector<Slow>& slow_ranks,
+                             const std::vector<SlowPair>& slow_links, std::uint64_t jitter_seed,
+                             double jitter_sigma) {
+  Perturbation p;
+  for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
+    p.slow_ranks.push_back({rank, factor, from_ns, to_ns});
+  }
+  for (const auto& [rank, other, factor, from_ns, to_ns] : slow_links) {
+    p.slow_links.push_back({rank, other, factor, from_ns, to_ns});
+  }
+  p.jitter = {jitter_seed, jitter_sigma};
+  return p;
+}
+
+ReplayOptions options_of(std::uint32_t threads, const Perturbation& perturbation,
                          const ClusterProfile* cluster, const DeviceProfile* device,
-                         std::int64_t eager_bytes) {
+                         const ClusterProfile* wiring, std::int64_t eager_bytes) {
   ReplayOptions options;
   options.threads = threads;
-  for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
-    options.slow_ranks.push_back({rank, factor, from_ns, to_ns});
-  }
+  options.perturbation = perturbation;
   options.cluster = cluster;
   options.device = device;
+  options.wiring = wiring;
   options.eager_bytes = eager_bytes;
   return options;
 }
@@ -70,6 +84,18 @@ ReplayOptions options_of(std::uint32_t threads, const std::vector<Slow>& slow_ra
 }  // namespace
 
 void init_engine(nb::module_& m) {
+  nb::class_<Perturbation>(m, "Perturbation")
+      .def(
+          "__init__",
+          [](Perturbation* self, const std::vector<Slow>& slow_ranks,
+             const std::vector<SlowPair>& slow_links, std::uint64_t jitter_seed,
+             double jitter_sigma) {
+            new (self)
+                Perturbation(perturbation_of(slow_ranks, slow_links, jitter_seed, jitter_sigma));
+          },
+          nb::arg("slow_ranks"), nb::arg("slow_links"), nb::arg("jitter_seed"),
+          nb::arg("jitter_sigma"));
+  m.attr("every_link") = nb::int_(SlowLink::every);
   m.def(
       "materialised",
       [](const Graph& graph, const std::vector<std::uint32_t>& sandbox,
@@ -89,11 +115,12 @@ void init_engine(nb::module_& m) {
       .def("close", &PortMemory::close);
   m.def(
       "emulate",
-      [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
-         const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
-         const PortMemory& memory, std::vector<std::uint32_t> ranks,
+      [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
+         const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
+         std::int64_t eager_bytes, const PortMemory& memory, std::vector<std::uint32_t> ranks,
          const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
-        const ReplayOptions options = options_of(threads, slow_ranks, cluster, device, eager_bytes);
+        const ReplayOptions options =
+            options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         PortRanks outside(memory, std::move(ranks),
                           [&](std::uint32_t rank, std::chrono::nanoseconds silent) {
                             const nb::gil_scoped_acquire interpreter;
@@ -109,15 +136,16 @@ void init_engine(nb::module_& m) {
         out["first_post_ns"] = outside.first_post_ns();
         return out;
       },
-      nb::arg("graph"), nb::arg("threads"), nb::arg("slow_ranks"), nb::arg("cluster").none(),
-      nb::arg("device").none(), nb::arg("eager_bytes"), nb::arg("ports"), nb::arg("ranks"),
-      nb::arg("idle"));
+      nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
+      nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"), nb::arg("ports"),
+      nb::arg("ranks"), nb::arg("idle"));
   m.def(
       "replay",
-      [](const Graph& graph, std::uint32_t threads, const std::vector<Slow>& slow_ranks,
-         const ClusterProfile* cluster, const DeviceProfile* device, std::int64_t eager_bytes,
-         std::vector<std::uint32_t> timeline_ranks) {
-        ReplayOptions options = options_of(threads, slow_ranks, cluster, device, eager_bytes);
+      [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
+         const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
+         std::int64_t eager_bytes, std::vector<std::uint32_t> timeline_ranks) {
+        ReplayOptions options =
+            options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         options.timeline_ranks = std::move(timeline_ranks);
         ReplayResult result;
         {
@@ -126,8 +154,9 @@ void init_engine(nb::module_& m) {
         }
         return to_dict(std::move(result));
       },
-      nb::arg("graph"), nb::arg("threads"), nb::arg("slow_ranks"), nb::arg("cluster").none(),
-      nb::arg("device").none(), nb::arg("eager_bytes"), nb::arg("timeline_ranks"));
+      nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
+      nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"),
+      nb::arg("timeline_ranks"));
   m.def(
       "memory_curve",
       [](const Graph& graph, std::uint32_t rank) {

@@ -17,7 +17,7 @@ struct Deferred {
   std::int64_t host_ns = 0;    // the host clock when it was issued
   // wait: the time of its record; iteration: the latest end it knows.
   std::int64_t time_ns = EventRing::unknown;
-  std::uint64_t record = 0;       // record: its number on the stream
+  std::uint64_t number = 0;       // record: on the stream; kernel: in the program
   std::uint32_t waits = no_node;  // record: the first wait for it; wait: the next one of its record
   std::uint32_t launch = no_node;
   // launch: queues of it in which others stand before it, 0 once it has arrived;

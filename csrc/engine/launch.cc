@@ -101,6 +101,10 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
   }
   if (m.arrived == meetings.size()) {
     differing_durations_ += m.durations_differ ? 1 : 0;
+    if (slow_links_.any()) {
+      m.duration_ns =
+          stretch(m.duration_ns, slow_links_.of_collective(handle.id, *m.part, m.ready_ns));
+    }
     lists_.splice(m.waiters, runnable_);
   }
 }
@@ -121,7 +125,7 @@ bool Replayer::met(Launch& l) const noexcept {
 // The durations of a cluster come in as the replay goes: none may overflow a clock.
 void Replayer::count_costed(std::int64_t duration) {
   costed_transfers_ns_ += static_cast<double>(duration);
-  if (costed_transfers_ns_ > too_much) {
+  if (costed_transfers_ns_ + stretched_ns_ > too_much) {
     throw ProfileError(cat("communication on cluster '", options_.cluster->name,
                            "' adds up past 64 bits of ns; its bandwidths cannot be right"));
   }
@@ -160,6 +164,12 @@ void Replayer::settle(RankState& r, Launch& l) {
           if (theirs != duration && h.sends) ++differing_durations_;
           duration = std::max(duration, theirs);
         }
+      }
+      if (slow_links_.any()) {
+        const auto size = std::uint64_t{meetings_[c].size()};
+        const auto peer =
+            static_cast<std::uint32_t>((position + std::uint64_t{all[k].peer}) % size);
+        duration = stretch(duration, slow_links_.of_message(c, position, peer, start));
       }
       mailbox_.leave(h.id);
     }

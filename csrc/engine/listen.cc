@@ -30,7 +30,7 @@ void Replayer::set_up_outside() {
     if (r.outside != nullptr) throw GraphError(cat("rank ", r.rank, " is to run twice"));
     if (r.shown) throw GraphError(cat("rank ", r.rank, " runs: it has no recorded timeline"));
     r.outside =
-        std::make_unique<Outside>(source, Feed(!r.scaled, contents_, durations_.kernel_times()),
+        std::make_unique<Outside>(source, Feed(!r.perturbed, contents_, durations_.kernel_times()),
                                   Recorded(graph_, r.rank, kernel_identities_));
     Outside& o = *r.outside;
     o.ring_times.resize(ring_size * num_streams_);

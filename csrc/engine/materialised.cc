@@ -42,7 +42,14 @@ void add_collective(const Op& op, const NodeLayout& layout, std::uint32_t positi
     case Algorithm::ring:
       for (std::uint32_t c = 0; c < channels; ++c) {
         const RingLinks links = ring_links(layout, position, c, RingOptions{same});
-        peers.insert(peers.end(), {links.previous, links.next});
+        // From the root around, or around to it: the ring is open there.
+        const bool into_root = op.kind != OpKind::broadcast, from_root = op.kind != OpKind::reduce;
+        if (position == op.peer ? into_root : links.previous != op.peer || from_root) {
+          peers.push_back(links.previous);
+        }
+        if (position == op.peer ? from_root : links.next != op.peer || into_root) {
+          peers.push_back(links.next);
+        }
       }
       return;
     case Algorithm::tree:

@@ -101,8 +101,8 @@ struct RankState {
   bool waits = false;          // its node stands in a wait list
   bool is_candidate = false;   // its host may be able to run ahead
   bool finished = false;
-  bool shown = false;   // its intervals are recorded
-  bool scaled = false;  // some of its kernels are slower
+  bool shown = false;      // its intervals are recorded
+  bool perturbed = false;  // its kernels take other times than recorded
   Slot* slots = nullptr;
   std::uint16_t* homes = nullptr;  // by stream: where its waiting launch is kept, or none
   Launch* launches = nullptr;      // by stream of the first part
@@ -115,7 +115,8 @@ struct RankState {
   Ledger ledger;
   std::uint32_t program = 0;
   std::uint32_t num_slots = 0;
-  std::uint64_t lanes = 0;  // streams that carry intervals, bit 63 for all from there on
+  std::uint64_t kernels = 0;  // issued so far, where it is perturbed
+  std::uint64_t lanes = 0;    // streams that carry intervals, bit 63 for all from there on
 
   explicit RankState(Ledger l) : ledger(std::move(l)) {}
 };

@@ -8,23 +8,18 @@
 
 #include "comm/cluster.h"
 #include "cost/device_profile.h"
+#include "engine/perturbation.h"
 #include "graph/graph.h"
 
 namespace prism {
 
-// A kernel of this rank that starts within [from_ns, to_ns) takes floor(duration * factor + 0.5).
-// The factors of several entries for one rank multiply.
-struct SlowRank {
-  std::uint32_t rank = 0;
-  double factor = 1.0;
-  std::int64_t from_ns = 0, to_ns = INT64_MAX;  // of the rank's device time
-};
-
 struct ReplayOptions {
   std::uint32_t threads = 1;  // results do not depend on it
-  std::vector<SlowRank> slow_ranks;
+  Perturbation perturbation;
   const ClusterProfile* cluster = nullptr;  // set: communication is costed anew
   const DeviceProfile* device = nullptr;    // set: kernels are costed anew
+  // By what neighbours over slow links are found; null: by `cluster`.
+  const ClusterProfile* wiring = nullptr;
   // A send of at most this many bytes does not wait for its receiver; a cluster brings its own.
   std::int64_t eager_bytes = 0;
   std::vector<std::uint32_t> timeline_ranks;  // record intervals of these

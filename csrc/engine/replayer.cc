@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "engine/jitter.h"
 
 namespace prism::engine {
 
@@ -180,7 +182,7 @@ bool Replayer::run_step(RankState& r, const Step& step) {
 
 // in_order: whatever is added later starts at the host clock or after it.
 void Replayer::segment(RankState& r, const Step& step, bool in_order) {
-  if (r.scaled && step.kernel) return scaled_kernel(r, step);
+  if (r.perturbed && step.kernel) return perturbed_kernel(r, step);
   std::int64_t host = r.clock.host(), end = r.clock.stream(step.stream);
   const Span span = r.clock.run(step.stream, step.time);
   if (r.shown) show(r, step.stream, r.position, step.op, r.clock.host(), span);
@@ -205,23 +207,32 @@ void Replayer::segment(RankState& r, const Step& step, bool in_order) {
   PRISM_CHECK(end == span.end && host == r.clock.host());
 }
 
-void Replayer::scaled_kernel(RankState& r, const Step& step) {
+void Replayer::perturbed_kernel(RankState& r, const Step& step) {
   r.clock.spend(step.time.host_ns);
   const std::int64_t start = r.clock.ready(step.stream);
-  double factor = 1.0;
-  for (const SlowRank& slow : slow_[r.index]) {
-    if (start >= slow.from_ns && start < slow.to_ns) factor *= slow.factor;
-  }
-  std::int64_t duration = step.time.busy_ns;
-  if (factor != 1.0) {
-    const double scaled = std::floor(static_cast<double>(duration) * factor + 0.5);
-    duration = static_cast<std::int64_t>(std::min(scaled, too_much));
-  }
+  double factor = slow_.empty() ? 1.0 : slow_[r.index].at(start);
+  const Jitter& jitter = options_.perturbation.jitter;
+  if (jitter.sigma != 0) factor *= jitter_factor(jitter, r.rank, r.kernels);
+  ++r.kernels;
+  const std::int64_t duration = stretch(step.time.busy_ns, factor);
   r.clock.run(step.stream, duration);
   if (r.shown) {
     show(r, step.stream, r.position, step.op, r.clock.host(), {start, start + duration});
   }
   r.ledger.compute(start, start + duration);
+}
+
+// Perturbed durations come in as the replay goes: none may overflow a clock.
+std::int64_t Replayer::stretch(std::int64_t duration, double factor) {
+  if (factor == 1.0 || duration == 0) return duration;
+  const double exact = static_cast<double>(duration);
+  const double stretched = std::floor(exact * factor + 0.5);
+  stretched_ns_ += std::max(stretched - exact, 0.0);
+  if (stretched_ns_ + costed_transfers_ns_ >= too_much) {
+    throw GraphError(
+        "the times of slowed ops add up past 64 bits of ns; the factors cannot be right");
+  }
+  return static_cast<std::int64_t>(stretched);
 }
 
 void Replayer::callback(RankState& r, const Step& step) {

@@ -13,12 +13,14 @@
 #include "engine/deferred.h"
 #include "engine/diagnosis.h"
 #include "engine/durations.h"
+#include "engine/factor_curve.h"
 #include "engine/mailbox.h"
 #include "engine/meeting.h"
 #include "engine/outside.h"
 #include "engine/program_facts.h"
 #include "engine/rank_state.h"
 #include "engine/replay.h"
+#include "engine/slow_links.h"
 #include "engine/steps.h"
 #include "engine/wait_list.h"
 
@@ -39,13 +41,15 @@ class Replayer {
   void fold_blocks();
   void lay_out();
   void set_up_ranks();
+  void set_up_slow_kernels();
 
   // replayer.cc
   bool next_block(RankState& r);
   void run_rank(RankState& r);
   bool run_step(RankState& r, const Step& step);  // false: blocked
   void segment(RankState& r, const Step& step, bool in_order);
-  void scaled_kernel(RankState& r, const Step& step);
+  void perturbed_kernel(RankState& r, const Step& step);
+  std::int64_t stretch(std::int64_t duration, double factor);
   void callback(RankState& r, const Step& step);
   void close_iteration(RankState& r, std::int64_t end);
   void prefetch() const noexcept;
@@ -129,7 +133,8 @@ class Replayer {
   bool whole_is_one_ = false;  // no iteration marks: the program's end ends the iteration
 
   std::vector<RankState> ranks_;
-  std::vector<std::vector<SlowRank>> slow_;  // by dense index where ranks are scaled
+  std::vector<FactorCurve> slow_;  // by dense index, where ranks are slow
+  SlowLinks slow_links_;
   std::vector<Slot> slots_;
   std::vector<std::int64_t> clocks_, ring_times_;
   std::vector<std::uint16_t> homes_;
@@ -153,6 +158,7 @@ class Replayer {
   std::uint64_t arrivals_ = 0;
   std::uint64_t looks_ = 0;         // at deferred ops
   double costed_transfers_ns_ = 0;  // with a cluster: over all ranks
+  double stretched_ns_ = 0;         // by perturbations, over all ranks
   std::uint64_t differing_durations_ = 0;
   std::vector<std::uint32_t> outside_ranks_;  // dense indices
   std::vector<std::uint64_t> kernel_identities_;

@@ -78,7 +78,7 @@ bool Replayer::enter_ahead(RankState& r) {
       if (!ring.holds(number)) continue;
       const std::uint32_t op = defer(r, StepKind::record, nullptr);
       deferred_[op].stream = s;
-      deferred_[op].record = number;
+      deferred_[op].number = number;
       deferred_.append(r.queues[s], op);
       ring.at(number) = EventRing::behind(op);
     }
@@ -178,9 +178,12 @@ bool Replayer::take_effect(RankState& r, std::uint16_t s, std::uint32_t op) {
   const std::int64_t host = r.clock.exchange_host(d.host_ns);
   const std::uint32_t position = std::exchange(r.position, d.block);
   switch (d.kind) {
-    case StepKind::segment:
+    case StepKind::segment: {
+      const std::uint64_t issued = std::exchange(r.kernels, d.number);
       segment(r, *d.step, false);
+      r.kernels = issued;
       break;
+    }
     case StepKind::callback:
       callback(r, *d.step);
       break;
@@ -202,7 +205,7 @@ bool Replayer::take_effect(RankState& r, std::uint16_t s, std::uint32_t op) {
 void Replayer::record_known(RankState& r, std::uint16_t s, const Deferred& d) {
   const std::int64_t time = r.clock.record(s);
   EventRing& ring = r.rings[s];
-  if (ring.holds(d.record)) ring.at(d.record) = time;
+  if (ring.holds(d.number)) ring.at(d.number) = time;
   for (std::uint32_t at = d.waits; at != no_node;) {
     Deferred& wait = deferred_[at];
     wait.time_ns = time;
@@ -242,7 +245,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
         time = r.clock.record(step.stream);
       } else {
         const std::uint32_t op = enqueue(r, step);
-        deferred_[op].record = ring.count;
+        deferred_[op].number = ring.count;
         time = EventRing::behind(op);
       }
       if (ring.times == nullptr) return true;  // no op looks at this stream's records
@@ -279,7 +282,8 @@ bool Replayer::issue(RankState& r, const Step& step) {
         return true;
       }
       if (step.kind == StepKind::segment && step.time.syncs()) return false;
-      enqueue(r, step);
+      deferred_[enqueue(r, step)].number = r.kernels;
+      r.kernels += step.kernel ? 1 : 0;
       return true;
     case StepKind::launch: {
       const std::uint32_t op = defer(r, step.kind, &step);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -9,12 +9,19 @@
 #include "engine/text.h"
 
 namespace prism::engine {
+namespace {
+
+constexpr double max_jitter = 2.0;  // half of all kernels would take under 14 % of their time
+
+}  // namespace
 
 Replayer::Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside)
     : graph_(graph),
       options_(options),
       outside_(outside),
       durations_(graph, options),
+      slow_links_(graph, options.perturbation.slow_links,
+                  options.wiring == nullptr ? options.cluster : options.wiring),
       lists_(static_cast<std::uint32_t>(graph.ranks().size())) {
   check_options();
   fold_blocks();
@@ -42,12 +49,29 @@ void Replayer::check_options() const {
     }
   };
   for (const std::uint32_t rank : options_.timeline_ranks) check_rank(rank, "the timeline");
-  for (const SlowRank& slow : options_.slow_ranks) {
+  const Perturbation& perturbation = options_.perturbation;
+  for (const SlowRank& slow : perturbation.slow_ranks) {
     check_rank(slow.rank, "a slow rank");
     if (!std::isfinite(slow.factor) || slow.factor < 0) {
       throw GraphError(cat("rank ", slow.rank, " is to be slowed by a factor of ",
                            std::to_string(slow.factor), "; a number from 0 on is expected"));
     }
+  }
+  for (const SlowLink& slow : perturbation.slow_links) {
+    check_rank(slow.rank, "a slow link");
+    if (slow.other != SlowLink::every) check_rank(slow.other, "a slow link");
+    if (slow.rank == slow.other) {
+      throw GraphError(
+          cat("a slow link from rank ", slow.rank, " to itself; two ranks are expected"));
+    }
+    if (!std::isfinite(slow.factor) || slow.factor < 1) {
+      throw GraphError(cat("a link of rank ", slow.rank, " is to be slowed by a factor of ",
+                           std::to_string(slow.factor), "; a number from 1 on is expected"));
+    }
+  }
+  if (const double sigma = perturbation.jitter.sigma; !(sigma >= 0 && sigma <= max_jitter)) {
+    throw GraphError(
+        cat("a jitter of sigma ", std::to_string(sigma), "; a number from 0 to 2 is expected"));
   }
 }
 
@@ -58,8 +82,9 @@ void Replayer::fold_blocks() {
     wanted.resize(graph_.num_blocks());
     for (const std::uint32_t b : graph_.program(graph_.rank(rank).program).blocks) wanted[b] = 1;
   };
-  for (const SlowRank& slow : options_.slow_ranks) want(slow.rank);
+  for (const SlowRank& slow : options_.perturbation.slow_ranks) want(slow.rank);
   for (const std::uint32_t rank : options_.timeline_ranks) want(rank);
+  if (options_.perturbation.jitter.sigma != 0) wanted.assign(graph_.num_blocks(), 1);
   if (!wanted.empty()) {
     single_ = fold(graph_, wanted, false, contents_, durations_.kernel_times());
   }
@@ -69,14 +94,9 @@ void Replayer::fold_blocks() {
 void Replayer::check_sizes() const {
   double total = 0;
   std::uint64_t iterations = 0;
-  std::unordered_map<std::uint32_t, double> factors;
-  for (const SlowRank& slow : options_.slow_ranks) {
-    factors.try_emplace(slow.rank, 1.0).first->second *= std::max(1.0, slow.factor);
-  }
   for (const std::uint32_t rank : graph_.ranks()) {
     const ProgramFacts& program = programs_[graph_.rank(rank).program];
-    const auto slowed = factors.find(rank);
-    total += program.total_ns * (slowed == factors.end() ? 1 : slowed->second);
+    total += program.total_ns;
     iterations += program.iterations;
     if (!(total < too_much)) {
       throw GraphError(cat("the times of all ops add up past 64 bits of ns at rank ", rank,
@@ -195,12 +215,24 @@ void Replayer::set_up_ranks() {
     return r;
   };
   for (const std::uint32_t rank : options_.timeline_ranks) single(rank).shown = true;
-  for (const SlowRank& slow : options_.slow_ranks) {
-    RankState& r = single(slow.rank);
-    slow_.resize(ranks_.size());
-    slow_[r.index].push_back(slow);
-    r.scaled = true;
+  set_up_slow_kernels();
+}
+
+void Replayer::set_up_slow_kernels() {
+  const auto perturb = [&](RankState& r) {
+    r.table = &single_;
+    r.perturbed = true;
+  };
+  std::map<std::uint32_t, std::vector<FactorCurve::Window>> windows;  // by dense index
+  for (const SlowRank& slow : options_.perturbation.slow_ranks) {
+    windows[dense(slow.rank)].push_back({slow.factor, slow.from_ns, slow.to_ns});
   }
+  if (!windows.empty()) slow_.resize(ranks_.size());
+  for (const auto& [i, of_rank] : windows) {
+    slow_[i] = FactorCurve(of_rank);
+    perturb(ranks_[i]);
+  }
+  if (options_.perturbation.jitter.sigma != 0) std::for_each(ranks_.begin(), ranks_.end(), perturb);
 }
 
 // A graph may lack ranks; those that meet others have to be there.

@@ -102,7 +102,14 @@ TEST_CASE("ranks outside that do what they recorded end as in the replay") {
     const Job job = random_job(seed, world, 24);
     ReplayOptions options;
     options.eager_bytes = seed % 2 == 0 ? 0 : 1024;
-    if (seed % 3 == 0) options.slow_ranks.push_back({seed % world, 1.5, 100, 5000});
+    ClusterProfile wiring;
+    wiring.gpus_per_node = 2;
+    options.wiring = &wiring;
+    Perturbation& p = options.perturbation;
+    if (seed % 3 == 0) p.slow_ranks.push_back({seed % world, 1.5, 100, 5000});
+    if (seed % 4 == 0) p.jitter = {seed, 0.5};
+    if (seed % 5 == 0) p.slow_links.push_back({0, 1, 3.0, 0, 4000});
+    if (seed % 7 == 0) p.slow_links.push_back({1, SlowLink::every, 1.25});
     const ReplayResult want = replay(job.graph, options);
     for (std::uint32_t count = 1; count <= world; ++count) {
       CAPTURE(count);

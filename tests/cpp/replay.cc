@@ -203,11 +203,11 @@ TEST_CASE("ranks that do the same are named with their own call sites") {
 TEST_CASE("a slow rank's kernels round half up, inside its window only") {
   const Graph graph = world({{kernel(3), kernel(5), kernel(5)}});
   ReplayOptions options;
-  options.slow_ranks = {{0, 1.5, 5, 9}};  // the second starts at 3, the third at 8
+  options.perturbation.slow_ranks = {{0, 1.5, 5, 9}};  // the second starts at 3, the third at 8
   CHECK(replay(graph, options).iteration_time_ns[0] == 3 + 5 + 8);
-  options.slow_ranks = {{0, 1.5, 0, INT64_MAX}};
+  options.perturbation.slow_ranks = {{0, 1.5, 0, INT64_MAX}};
   CHECK(replay(graph, options).iteration_time_ns[0] == 5 + 8 + 8);
-  options.slow_ranks = {{1, 1.5, 0, INT64_MAX}};
+  options.perturbation.slow_ranks = {{1, 1.5, 0, INT64_MAX}};
   CHECK(contains(message_of<GraphError>(graph, options), "rank 1"));
 }
 
@@ -316,7 +316,7 @@ TEST_CASE("threads, unfolding and a factor of one change nothing; the parts add 
     }
     ReplayOptions options;
     options.threads = 2;
-    options.slow_ranks = {{0, 1.0, 0, INT64_MAX}};
+    options.perturbation.slow_ranks = {{0, 1.0, 0, INT64_MAX}};
     options.timeline_ranks = {1};
     const ReplayResult other = replay(graph, options);
     CHECK(equal(result, other));

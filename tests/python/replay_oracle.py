@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from perturbation_oracle import UNCHANGED, Changes
+
 from prismcore.graph import Graph, MarkKind, OpFlag, OpKind
 
 DEVICE_KINDS = (OpKind.KERNEL, OpKind.COPY, OpKind.SET)
@@ -39,6 +41,7 @@ class Item:
     wait_for: Value | None = None
     handles: list[Any] = field(default_factory=list)  # one a part, taken in the order of issue
     arrived: bool = False
+    kernel: int = 0  # its number among the kernels of the rank
 
 
 class OracleRank:
@@ -55,11 +58,13 @@ class OracleRank:
         self.sequence: defaultdict[int, int] = defaultdict(int)
         self.intervals: list[tuple[str, int, int]] = []
         self.marks: list[tuple[int, list[Value]]] = []
+        self.kernels = 0
 
 
 class Oracle:
-    def __init__(self, graph: Graph, *, eager_bytes: int = 0) -> None:
+    def __init__(self, graph: Graph, *, eager_bytes: int = 0, changes: Changes = UNCHANGED) -> None:
         self.graph = graph
+        self.changes = changes
         self.eager_bytes = eager_bytes
         self.ranks = [OracleRank(graph, int(r)) for r in graph.ranks]
         self.collectives: defaultdict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -128,7 +133,8 @@ class Oracle:
             return item
 
         if kind in DEVICE_KINDS:
-            put("compute", [stream])
+            put("compute", [stream]).kernel = r.kernels
+            r.kernels += kind == OpKind.KERNEL
         elif kind == OpKind.HOST_CALLBACK:
             put("callback", [stream])
         elif kind.is_communication:
@@ -166,7 +172,10 @@ class Oracle:
         ready = max(item.host, *clocks)
         end = clocks[0]
         if item.kind in ("compute", "callback"):
-            end = ready + int(item.ops[0]["duration_ns"])
+            duration = int(item.ops[0]["duration_ns"])
+            if int(item.ops[0]["kind"]) == OpKind.KERNEL:
+                duration = self.changes.kernel(r.rank, item.kernel, ready, duration)
+            end = ready + duration
             r.intervals.append((item.kind, ready, end))
         elif item.kind == "wait":
             assert item.wait_for is not None
@@ -221,18 +230,23 @@ class Oracle:
             send = self.sends[key][k] if k < len(self.sends[key]) else None
             receive = self.receives[key][k] if k < len(self.receives[key]) else None
             eager = send is not None and 0 < self.eager_bytes >= send[2]
+            members = self.graph.communicator(key[0]).members
+            ends = int(members[key[1]]), int(members[key[2]])
             if kind == OpKind.SEND and eager:
                 assert send is not None
-                return send[0], send[0] + send[1]
+                return send[0], send[0] + self.changes.message(*ends, send[0], send[1])
             if send is None or receive is None:
                 return None
             start = max(send[0], receive[0])
-            return start, start + (receive[1] if eager else max(send[1], receive[1]))
+            duration = receive[1] if eager else max(send[1], receive[1])
+            return start, start + self.changes.message(*ends, start, duration)
         here = self.collectives[key]
-        if len(here) < len(self.graph.communicator(key[0]).members):
+        members = self.graph.communicator(key[0]).members
+        if len(here) < len(members):
             return None
         start = max(t for t, _ in here.values())
-        return start, start + max(d for _, d in here.values())
+        duration = max(d for _, d in here.values())
+        return start, start + self.changes.collective(kind, members, start, duration)
 
     # Where the time went.
 

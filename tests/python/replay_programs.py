@@ -95,7 +95,7 @@ class Programs:
                     units[i], units[i + 1] = units[i + 1], units[i]
             self.ops[r] = [op for unit in units for op in unit]
 
-    def build(self) -> Graph:
+    def build(self, metadata: dict[str, Any] | None = None) -> Graph:
         builder = GraphBuilder(self.ranks)
         builder.kernel(KERNEL)
         ids = [builder.communicator(f"c{i}", g) for i, g in enumerate(self.groups)]
@@ -110,7 +110,7 @@ class Programs:
                     array[i]["ref"] = slots.setdefault(op["communicator"], len(slots))
             bindings = [(ids[c], self.groups[c].index(r)) for c in slots]
             builder.set_rank(r, array, bindings)
-        return builder.finish()
+        return builder.finish(metadata)
 
 
 def _kernel() -> Any:

@@ -15,14 +15,15 @@ import pytest
 
 import prismcore
 from prismcore.cli.main import build_parser, main, split_program
+from prismcore.profiles.cluster import cluster_text
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
     "--ranks --routing --slots --world-size -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
-    "replay": "--cluster --help --json --profile --ranks --slow-rank --threads -h",
-    "emulate": "--help --json --preload --routing --sandbox --silence --slow-rank -h",
+    "replay": "--cluster --help --jitter --json --profile --ranks --slow-link --slow-rank --threads -h",
+    "emulate": "--help --jitter --json --preload --routing --sandbox --silence --slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
@@ -168,8 +169,9 @@ def test_help_and_version_exit_0_on_stdout():
         ["no-such-command"],
         ["replay"],
         ["info", "x.prism", "--rank", "1"],  # abbreviations are not flags
-        ["replay", "x.prism", "--slow-link", "0-1:2"],  # of a later step: refused, not ignored
         ["replay", "x.prism", "--slow-rank", "1:zero"],
+        ["replay", "x.prism", "--slow-link", "0-1"],
+        ["replay", "x.prism", "--jitter", "0.1"],
         ["info", "x.prism", "--ranks", "3-1"],
         ["collect", "--world-size", "0", "-o", "x.prism", "--", "a.py"],
         ["info", "x.prism", "--", "a.py"],
@@ -249,6 +251,31 @@ def test_replay_with_a_slow_rank(graphs):
     assert part["iteration_time_ns"][0] > plain["iteration_time_ns"][0]
 
 
+def test_replay_with_slow_links_jitter_and_a_clock_curve(tmp_path):
+    job = tmp_path / "job.prism"
+    jobs.pipeline(metadata={**jobs.METADATA, "cluster": cluster_text("h100-8x")}).save(job)
+
+    def replayed(*flags):
+        return json.loads(inside("replay", job, "--json", "--ranks", "0-2", *flags).stdout)
+
+    plain = replayed()
+    links = replayed("--slow-link", "0-1:3", "--slow-link", "1-2:1.5@0ns-1s")
+    assert links["communication_ns"] > plain["communication_ns"]
+    assert links["compute_ns"] == plain["compute_ns"]
+    uneven = replayed("--jitter", "7:0.1")
+    again = replayed("--jitter", "7:0.1", "--threads", "2")
+    for report in (uneven, again):
+        del report["wall_time_s"]
+    assert uneven == again
+    assert uneven["compute_ns"] != plain["compute_ns"]
+    assert uneven["compute_ns"] != replayed("--jitter", "8:0.1")["compute_ns"]
+    (tmp_path / "hot.csv").write_text("time_s,clock_mhz\n0,1980\n0.001,990\n")
+    hot = replayed("--slow-rank", f"1:{tmp_path / 'hot.csv'}")
+    assert plain["ranks"]["1"]["compute_ns"] < hot["ranks"]["1"]["compute_ns"]
+    assert hot["ranks"]["1"]["compute_ns"] <= 2 * plain["ranks"]["1"]["compute_ns"]
+    assert hot["ranks"]["0"]["compute_ns"] == plain["ranks"]["0"]["compute_ns"]
+
+
 def test_replay_with_other_profiles(graphs):
     job = graphs / "job.prism"
     plain = json.loads(inside("replay", job, "--json").stdout)
@@ -312,6 +339,9 @@ def test_files_that_are_no_graph_exit_1_in_one_line(graphs, tmp_path, monkeypatc
         (("info", "--ranks", "7"), "ranks 7 found, expected ranks that the graph holds: 0-2"),
         (("replay", "--ranks", "1-9"), "ranks 3-9 found"),
         (("replay", "--slow-rank", "5:2"), "ranks 5 found"),
+        (("replay", "--slow-rank", "1:absent.csv"), "absent.csv: cannot be read"),
+        (("replay", "--slow-link", "5-0:2"), "ranks 5 found"),
+        (("replay", "--slow-link", "0-5:2"), "ranks 5 found"),
         (("replay", "--profile", "h1000"), "h1000"),
         (("replay", "--cluster", "absent.toml"), "absent.toml"),
         (("export", "perfetto", "--ranks", "4", "-o", "x.pftrace"), "ranks 4 found"),

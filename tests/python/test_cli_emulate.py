@@ -101,14 +101,15 @@ def emulate(folder, *how, job="job", flags=(), sandbox="0-1", **kwargs):
 
 
 def test_json(clean):
-    done = emulate(clean, sandbox="1", flags=("--json", "--slow-rank", "0:1.5"))
+    slow = ("--slow-rank", "0:1.5", "--slow-link", "0-1:2", "--jitter", "7:0.1")
+    done = emulate(clean, sandbox="1", flags=("--json", *slow))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     report = json.loads(done.stdout)  # nothing of the program's own output
     assert list(report) == EMULATE_KEYS
     assert list(report["sandbox"]) == ["1"]
     assert list(report["sandbox"]["1"]) == EMULATE_RANK_KEYS
-    replayed = inside("replay", clean / "job.prism", "--json", "--ranks", "1", "--slow-rank", "0:1.5")
+    replayed = inside("replay", clean / "job.prism", "--json", "--ranks", "1", *slow)
     rank = json.loads(replayed.stdout)["ranks"]["1"]
     assert report["sandbox"]["1"]["iteration_time_ns"] == rank["iteration_time_ns"]
     assert report["sandbox"]["1"]["peak_allocated_bytes"] == rank["peak_allocated_bytes"]

@@ -1,10 +1,13 @@
 import argparse
+import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prismcore.cli import parsing
+from prismcore.cli.perturbation import add_perturbations, perturbation_words
 from prismcore.rank_list import format_ranks
 
 
@@ -51,10 +54,85 @@ def test_slow_rank_forms():
     assert parsing.slow_rank("3:2@10ms-1s") == parsing.SlowRankFlag(
         rank=3, factor=2.0, from_ns=10_000_000, to_ns=1_000_000_000
     )
+    curve = parsing.ClockCurveFlag(rank=3, file=Path("logs/day@2-1:hot.CSV"))
+    assert parsing.slow_rank("3:logs/day@2-1:hot.CSV") == curve
+
+
+def test_slow_link_forms():
+    assert parsing.slow_link("3-8:1.5") == parsing.SlowLinkFlag(rank=3, other=8, factor=1.5)
+    assert parsing.slow_link("3-*:2@10ms-1s") == parsing.SlowLinkFlag(
+        rank=3, other=None, factor=2.0, from_ns=10_000_000, to_ns=1_000_000_000
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ["3", "3:", "3:0", "3:-1", "3:nan", "3:inf", "3:1@5", "3:1@2s-1s", "x:1", "1-2:2", "٣:2"]
+    "text",
+    [
+        "3",
+        "3:2",
+        "3-8",
+        "3-8:",
+        "3-8:0.9",
+        "3-8:nan",
+        "3-8:1e7",
+        "3-8:2@5",
+        "3-8:2@2s-1s",
+        "3-3:2",
+        "*-3:2",
+        "3-8-9:2",
+        "٣-8:2",
+        "3-16777216:2",
+        "-1-2:2",
+    ],
+)
+def test_bad_slow_links_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        parsing.slow_link(text)
+
+
+def test_jitter_forms():
+    assert parsing.jitter("7:0.05") == parsing.JitterFlag(seed=7, sigma=0.05)
+    assert parsing.jitter("0:2") == parsing.JitterFlag(seed=0, sigma=2.0)
+
+
+@pytest.mark.parametrize("text", ["7", "0.1", "7:", ":0.1", "7:-0.1", "7:2.1", "7:nan", "-7:0.1", "7:0.1:3"])
+def test_bad_jitters_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="SEED:SIGMA"):
+        parsing.jitter(text)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--slow-rank 3:1.5 --slow-rank 4:0.1@10ns-1s --slow-rank '3:a b.csv'",
+        "--slow-link 3-8:1.5 --slow-link '3-*:2@1ms-2ms' --jitter 7:0.05",
+    ],
+)
+def test_perturbations_as_words_of_another_command_line(flags):
+    parser = argparse.ArgumentParser()
+    add_perturbations(parser)
+    args = parser.parse_args(shlex.split(flags))
+    assert parser.parse_args(shlex.split(perturbation_words(args))) == args
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3",
+        "3:",
+        "3:.csv",
+        "x:a.csv",
+        "3:0",
+        "3:-1",
+        "3:nan",
+        "3:inf",
+        "3:1@5",
+        "3:1@2s-1s",
+        "x:1",
+        "1-2:2",
+        "٣:2",
+    ],
 )
 def test_bad_slow_ranks_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):

@@ -13,7 +13,7 @@ from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, EmulateResult, emulate
 from prismcore.errors import DivergenceError, EmulateError, RankFailedError
 from prismcore.graph import Graph, RankOrigin
-from prismcore.replay import SlowRank, replay
+from prismcore.replay import Jitter, Perturbation, SlowLink, SlowRank, replay
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ("--layers", "4", "--hidden", "128", "--heads", "8", "--ffn", "256", "--vocab", "512", "--seq", "64")
@@ -30,15 +30,20 @@ def mapped(
     return collect(options).graph
 
 
+NOTHING = Perturbation()
+
+
 def run(
-    graph: Graph, command: Sequence[str], sandbox: Sequence[int], slow: Sequence[SlowRank] = ()
+    graph: Graph, command: Sequence[str], sandbox: Sequence[int], perturbation: Perturbation = NOTHING
 ) -> EmulateResult:
-    return emulate(graph, EmulateOptions(command=command, sandbox=sandbox, slow_ranks=slow, silence_s=120))
+    return emulate(
+        graph, EmulateOptions(command=command, sandbox=sandbox, perturbation=perturbation, silence_s=120)
+    )
 
 
-def check(graph: Graph, result: EmulateResult, slow: Sequence[SlowRank] = ()) -> None:
+def check(graph: Graph, result: EmulateResult, perturbation: Perturbation = NOTHING) -> None:
     """All ranks take exactly what the replay says, and the sandbox ranks the memory they recorded."""
-    expected = replay(graph, slow_ranks=slow)
+    expected = replay(graph, perturbation=perturbation)
     np.testing.assert_array_equal(result.job.iteration_end_ns, expected.iteration_end_ns)
     np.testing.assert_array_equal(result.job.splits, expected.splits)
     assert result.replay_median_iteration_time_ns == expected.median_iteration_time_ns
@@ -69,9 +74,16 @@ def test_ranks_that_do_what_they_recorded_take_what_the_replay_says(
 
 @pytest.mark.torch
 def test_slow_ghosts_and_slow_sandboxes_are_slow_as_in_the_replay(dense: Graph) -> None:
-    slow = [SlowRank(rank=6, factor=80.5), SlowRank(rank=1, factor=30.0, from_ns=10**6, to_ns=6 * 10**7)]
+    slow = Perturbation(
+        slow_ranks=[
+            SlowRank(rank=6, factor=80.5),
+            SlowRank(rank=1, factor=30.0, from_ns=10**6, to_ns=6 * 10**7),
+        ],
+        slow_links=[SlowLink(rank=0, other=1, factor=3.5), SlowLink(rank=6, other=None, factor=2.0)],
+        jitter=Jitter(seed=3, sigma=0.3),
+    )
     check(dense, run(dense, DENSE, (0, 1), slow), slow)
-    assert replay(dense, slow_ranks=slow).median_iteration_time_ns > replay(dense).median_iteration_time_ns
+    assert replay(dense, perturbation=slow).median_iteration_time_ns > replay(dense).median_iteration_time_ns
 
 
 @pytest.mark.torch
@@ -187,17 +199,17 @@ def test_a_rank_that_polls_is_told_the_time_of_its_peers(tmp_path: Path) -> None
     (tmp_path / "train.py").write_text(POLLS)
     script = str(tmp_path / "train.py")
     graph = mapped((script, str(tmp_path / "alone")), 2)
-    slow = [SlowRank(rank=1, factor=2.0)]
+    slow = Perturbation(slow_ranks=[SlowRank(rank=1, factor=2.0)])
 
-    def told(name: str, sandbox: Sequence[int], slow: Sequence[SlowRank]) -> tuple[object, ...]:
+    def told(name: str, sandbox: Sequence[int], slow: Perturbation) -> tuple[object, ...]:
         result = run(graph, (script, str(tmp_path / name)), sandbox, slow)
         ends = result.job.iteration_end_ns.tolist()
         lines = (tmp_path / f"{name}0").read_text().splitlines()
         return ends, [int(line.split()[0]) for line in lines], [float(line.split()[1]) for line in lines]
 
     # Only rank 0 polls, so that a ghost for rank 1 does what rank 1 does.
-    one, both = told("one", [0], ()), told("both", [0, 1], ())
-    assert one == both == told("again", [0], ())
+    one, both = told("one", [0], NOTHING), told("both", [0, 1], NOTHING)
+    assert one == both == told("again", [0], NOTHING)
     slowed = told("slowed", [0], slow)
     assert slowed == told("slowed_both", [0, 1], slow)
     polls, times = zip(

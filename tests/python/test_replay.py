@@ -16,7 +16,7 @@ from prismcore.errors import DeadlockError, GraphError, MismatchError
 from prismcore.graph import DataType, Gemm, Graph, GraphBuilder, Provenance
 from prismcore.profiles.cluster import cluster_text, load_cluster
 from prismcore.profiles.device import load_device
-from prismcore.replay import ReplayResult, SlowRank, memory_curve, replay
+from prismcore.replay import Perturbation, ReplayResult, SlowRank, memory_curve, replay
 
 
 def same(a: ReplayResult, b: ReplayResult) -> bool:
@@ -99,7 +99,7 @@ def test_threads_and_unfolding_change_nothing(p: Programs, rank: int) -> None:
     result = replay(graph)
     assert same(result, replay(graph, threads=2))
     one = rank % p.ranks
-    assert same(result, replay(graph, slow_ranks=[SlowRank(rank=one, factor=1.0)]))
+    assert same(result, replay(graph, perturbation=Perturbation(slow_ranks=[SlowRank(rank=one, factor=1.0)])))
     shown = replay(graph, timeline_ranks=[one])
     assert same(result, shown)
     again = replay(graph, timeline_ranks=[one], threads=2)
@@ -368,22 +368,30 @@ def test_slow_ranks_delay_those_that_wait_for_them() -> None:
             rank.all_reduce(world, bytes=8, duration_ns=10)
     graph = builder.finish()
     assert replay(graph).iteration_time_ns[0] == 330
-    slow = replay(graph, slow_ranks=[SlowRank(rank=1, factor=1.25)])
+    slow = replay(graph, perturbation=Perturbation(slow_ranks=[SlowRank(rank=1, factor=1.25)]))
     assert slow.iteration_time_ns[0] == 405
     assert slow.rank_split(0).waiting_ns == 75
     window = SlowRank(rank=1, factor=2.0, from_ns=100, to_ns=111)
-    assert replay(graph, slow_ranks=[window]).iteration_time_ns[0] == 430
+    assert replay(graph, perturbation=Perturbation(slow_ranks=[window])).iteration_time_ns[0] == 430
     twice = [SlowRank(rank=1, factor=2.0), SlowRank(rank=1, factor=1.5)]
-    assert replay(graph, slow_ranks=twice).iteration_time_ns[0] == 930
+    assert replay(graph, perturbation=Perturbation(slow_ranks=twice)).iteration_time_ns[0] == 930
     with pytest.raises(GraphError, match="rank 3"):
-        replay(graph, slow_ranks=[SlowRank(rank=3, factor=2.0)])
-    assert replay(graph, slow_ranks=[SlowRank(rank=1, factor=0)]).iteration_time_ns[0] == 330
+        replay(graph, perturbation=Perturbation(slow_ranks=[SlowRank(rank=3, factor=2.0)]))
+    assert (
+        replay(graph, perturbation=Perturbation(slow_ranks=[SlowRank(rank=1, factor=0)])).iteration_time_ns[0]
+        == 330
+    )
     for factor in (-1.0, float("nan"), float("inf"), "fast", None, 10**400):
         with pytest.raises(GraphError, match="factor"):
-            replay(graph, slow_ranks=[SlowRank(rank=1, factor=factor)])
+            replay(graph, perturbation=Perturbation(slow_ranks=[SlowRank(rank=1, factor=factor)]))
     for begin, end in ((-1, None), (5, 3), (0, -1), (0, 2**63), (2**64, None), (1.5, None)):
         with pytest.raises(GraphError, match="slow rank 1"):
-            replay(graph, slow_ranks=[SlowRank(rank=1, factor=2.0, from_ns=begin, to_ns=end)])
+            replay(
+                graph,
+                perturbation=Perturbation(
+                    slow_ranks=[SlowRank(rank=1, factor=2.0, from_ns=begin, to_ns=end)]
+                ),
+            )
 
 
 def test_numbers_the_engine_cannot_hold_are_errors() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prismcore.cli import output, parsing
-from prismcore.cli.graphs import check_ranks, open_graph
+from prismcore.cli.graphs import open_graph
+from prismcore.cli.perturbation import add_perturbations, perturbation_of, perturbation_words
 from prismcore.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -39,15 +40,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how tokens go to experts; default: as collected",
     )
     parser.add_argument(
-        "--slow-rank",
-        type=parsing.slow_rank,
-        action="append",
-        default=[],
-        metavar="R:FACTOR[@t0-t1]",
-        help="kernels of rank R, ghost or sandbox, take FACTOR times as long, in a span of its device time "
-        "if given; may be given again: 3:1.5, 3:2@10ms-1s",
-    )
-    parser.add_argument(
         "--preload",
         action="append",
         default=[],
@@ -62,26 +54,23 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="give up when the ranks that run do nothing for so long (300s)",
     )
     parser.add_argument("--json", action="store_true", help="machine output on stdout")
+    add_perturbations(parser)
     parser.set_defaults(run=run, program=None)
 
 
 def run(args: argparse.Namespace) -> int:
     from prismcore import interrupts
     from prismcore.emulate import EmulateOptions, emulate
-    from prismcore.replay import SlowRank
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
     if not args.program:
         raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
     graph = open_graph(args.graph)
-    check_ranks(graph, (slow.rank for slow in args.slow_rank))
     options = EmulateOptions(
         command=args.program,
         sandbox=args.sandbox,
-        slow_ranks=[
-            SlowRank(rank=s.rank, factor=s.factor, from_ns=s.from_ns, to_ns=s.to_ns) for s in args.slow_rank
-        ],
+        perturbation=perturbation_of(args, graph),
         routing=args.routing,
         preload=args.preload,
         silence_s=args.silence * 1e-9,
@@ -109,11 +98,6 @@ def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, resul
     output.show(fields_table(str(args.graph), emulate_fields(result)))
     output.show("", sandbox_table(graph, result, SHOWN_RANKS))
     output.show_warnings(result.warnings)
-    slow = "".join(f" --slow-rank {shlex.quote(_slow_text(s))}" for s in args.slow_rank)
     ranks = format_ranks(options.sandbox)
-    output.show("", f"next: prism replay {shlex.quote(str(args.graph))} --ranks {ranks}{slow}")
-
-
-def _slow_text(slow: parsing.SlowRankFlag) -> str:
-    span = "" if slow.from_ns is None else f"@{slow.from_ns}ns-{slow.to_ns}ns"
-    return f"{slow.rank}:{slow.factor:g}{span}"
+    replay = f"prism replay {shlex.quote(str(args.graph))} --ranks {ranks}{perturbation_words(args)}"
+    output.show("", f"next: {replay}")

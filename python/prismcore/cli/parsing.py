@@ -1,4 +1,4 @@
-"""Values of the command line: rank lists, times, slow ranks, numbers in a range.
+"""Values of the command line: rank lists, times, perturbations, numbers in a range.
 
 Each function is an argparse ``type``: it raises ``argparse.ArgumentTypeError`` with what was found
 and what is expected, which ends in exit code 2.
@@ -19,9 +19,14 @@ from prismcore.rank_list import MAX_RANK, parse_ranks
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?)(ns|us|ms|s)")
-_SLOW_RANK = re.compile(r"(?P<rank>[0-9]{1,18}):(?P<factor>[^@]+)(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?")
+_SPAN = r"(?:@(?P<start>[^-@]+)-(?P<end>[^-@]+))?"
+_SLOW_RANK = re.compile(rf"(?P<rank>[0-9]{{1,18}}):(?P<factor>[^@]+){_SPAN}")
+_CLOCK_CURVE = re.compile(r"(?P<rank>[0-9]{1,18}):(?P<file>.+\.csv)", re.IGNORECASE)
+_SLOW_LINK = re.compile(rf"(?P<rank>[0-9]{{1,18}})-(?P<other>[0-9]{{1,18}}|\*):(?P<factor>[^@]+){_SPAN}")
+_JITTER = re.compile(r"(?P<seed>[0-9]{1,18}):(?P<sigma>.+)")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,4})?")
 MOST_SECONDS = 1e7  # 115 days
+MOST_FACTOR = 1e6
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -33,6 +38,34 @@ class SlowRankFlag:
     from_ns: int | None = None
     """Of the rank's device time; None: from the start."""
     to_ns: int | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class ClockCurveFlag:
+    """``--slow-rank R:FILE.csv``: kernels of `rank` follow the clock curve of the file."""
+
+    rank: int
+    file: Path
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class SlowLinkFlag:
+    """``--slow-link A-B:FACTOR[@t0-t1]``: transfers between the two take `factor` times as long."""
+
+    rank: int
+    other: int | None
+    """None: every rank."""
+    factor: float
+    from_ns: int | None = None
+    to_ns: int | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class JitterFlag:
+    """``--jitter SEED:SIGMA``."""
+
+    seed: int
+    sigma: float
 
 
 def rank_list(text: str) -> list[int]:
@@ -64,29 +97,70 @@ def positive_time_ns(text: str) -> int:
     return value
 
 
-def slow_rank(text: str) -> SlowRankFlag:
-    """``3:1.5`` or ``3:1.5@10ms-2s``."""
+def slow_rank(text: str) -> SlowRankFlag | ClockCurveFlag:
+    """``3:1.5``, ``3:1.5@10ms-2s`` or ``3:curve.csv``."""
+    expected = "expected R:FACTOR[@t0-t1] or R:FILE.csv, for instance 3:1.5, 3:1.5@10ms-2s or 3:hot.csv"
+    curve = _CLOCK_CURVE.fullmatch(text.strip())
+    if curve is not None:
+        return ClockCurveFlag(rank=_rank(curve["rank"], text), file=Path(curve["file"]))
     match = _SLOW_RANK.fullmatch(text.strip())
-    expected = "expected R:FACTOR[@t0-t1], for instance 3:1.5 or 3:1.5@10ms-2s"
     if match is None:
         raise argparse.ArgumentTypeError(f"found {text!r}, {expected}")
-    try:
-        factor = float(match["factor"])
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"found factor {match['factor']!r} in {text!r}, {expected}"
-        ) from None
-    if not 0 < factor <= 1e6:  # also refuses nan
+    factor = _factor(match["factor"], text, expected)
+    if not 0 < factor <= MOST_FACTOR:  # also refuses nan
         raise argparse.ArgumentTypeError(f"factor {match['factor']} in {text!r} is not in (0, 1e6]")
-    rank = int(match["rank"])
+    rank = _rank(match["rank"], text)
+    start, end = _span(match, text)
+    return SlowRankFlag(rank=rank, factor=factor, from_ns=start, to_ns=end)
+
+
+def slow_link(text: str) -> SlowLinkFlag:
+    """``0-8:4``, ``0-*:4`` or ``0-8:4@10ms-2s``."""
+    expected = "expected A-B:FACTOR[@t0-t1], for instance 0-8:4, 0-*:4 or 0-8:4@10ms-2s"
+    match = _SLOW_LINK.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}, {expected}")
+    factor = _factor(match["factor"], text, expected)
+    if not 1 <= factor <= MOST_FACTOR:
+        raise argparse.ArgumentTypeError(f"factor {match['factor']} in {text!r} is not in [1, 1e6]")
+    rank = _rank(match["rank"], text)
+    other = None if match["other"] == "*" else _rank(match["other"], text)
+    if rank == other:
+        raise argparse.ArgumentTypeError(f"found {text!r}: a link joins two ranks, not one with itself")
+    start, end = _span(match, text)
+    return SlowLinkFlag(rank=rank, other=other, factor=factor, from_ns=start, to_ns=end)
+
+
+def jitter(text: str) -> JitterFlag:
+    """``7:0.05``: seed and sigma."""
+    expected = "expected SEED:SIGMA with a sigma from 0 to 2, for instance 7:0.05"
+    match = _JITTER.fullmatch(text.strip())
+    if match is None or not _NUMBER.fullmatch(match["sigma"]) or not 0 <= float(match["sigma"]) <= 2:
+        raise argparse.ArgumentTypeError(f"found {text!r}, {expected}")
+    return JitterFlag(seed=int(match["seed"]), sigma=float(match["sigma"]))
+
+
+def _factor(factor: str, text: str, expected: str) -> float:
+    try:
+        return float(factor)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found factor {factor!r} in {text!r}, {expected}") from None
+
+
+def _rank(digits: str, text: str) -> int:
+    rank = int(digits)
     if rank > MAX_RANK:
         raise argparse.ArgumentTypeError(f"rank {rank} in {text!r} is above the largest, {MAX_RANK}")
+    return rank
+
+
+def _span(match: re.Match[str], text: str) -> tuple[int | None, int | None]:
     if match["start"] is None:
-        return SlowRankFlag(rank=rank, factor=factor)
+        return None, None
     start, end = time_ns(match["start"]), time_ns(match["end"])
     if start >= end:
         raise argparse.ArgumentTypeError(f"the span in {text!r} ends before it starts")
-    return SlowRankFlag(rank=rank, factor=factor, from_ns=start, to_ns=end)
+    return start, end
 
 
 def output_path(text: str) -> Path:

@@ -14,6 +14,7 @@ from prismcore.cli.graphs import (
     device_profile,
     open_graph,
 )
+from prismcore.cli.perturbation import add_perturbations, perturbation_of
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -47,36 +48,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="cost communication anew by this cluster profile",
     )
     parser.add_argument(
-        "--slow-rank",
-        type=parsing.slow_rank,
-        action="append",
-        default=[],
-        metavar="R:FACTOR[@t0-t1]",
-        help="kernels of rank R take FACTOR times as long, in a span of its device time if given; "
-        "may be given again: 3:1.5, 3:2@10ms-1s",
-    )
-    parser.add_argument(
         "--threads", type=parsing.positive_int, default=1, metavar="N", help="results do not depend on it"
     )
     parser.add_argument("--json", action="store_true", help="machine output on stdout")
+    add_perturbations(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from prismcore.replay import SlowRank, replay
+    from prismcore.replay import replay
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
     graph = open_graph(args.graph)
     check_ranks(graph, args.ranks or ())
-    check_ranks(graph, (slow.rank for slow in args.slow_rank))
+    perturbation = perturbation_of(args, graph)
     device, cluster = device_profile(args.profile), cluster_profile(args.cluster)
     result = replay(
         graph,
         threads=args.threads,
-        slow_ranks=[
-            SlowRank(rank=s.rank, factor=s.factor, from_ns=s.from_ns, to_ns=s.to_ns) for s in args.slow_rank
-        ],
+        perturbation=perturbation,
         device=device,
         cluster=cluster,
     )

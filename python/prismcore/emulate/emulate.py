@@ -16,7 +16,7 @@ from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.profiles.cluster import parse_cluster
 from prismcore.rank_list import format_ranks
-from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, slow_to_core
+from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, wiring_of
 
 __all__ = ["emulate"]
 
@@ -69,7 +69,7 @@ class _Emulation:
     def run(self) -> EmulateResult:
         options, metadata = self._options, self._metadata
         self._progress("replaying the graph")
-        expected = replay(self._graph, slow_ranks=options.slow_ranks)
+        expected = replay(self._graph, perturbation=options.perturbation)
         cluster_text = str(metadata["cluster"])
         routing = options.routing or metadata.get("routing") or "balanced"
         self._progress("importing the program's modules")
@@ -117,9 +117,10 @@ class _Emulation:
             raw: dict[str, Any] = _core.emulate(
                 self._graph.core,
                 threads=1,
-                slow_ranks=[slow_to_core(s) for s in self._options.slow_ranks],
+                perturbation=self._options.perturbation.to_core(),
                 cluster=None,
                 device=None,
+                wiring=wiring_of(self._graph),
                 eager_bytes=recorded_eager_bytes(self._graph),
                 ports=ports,
                 ranks=self._ranks,

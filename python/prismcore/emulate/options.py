@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prismcore.errors import EmulateError
-from prismcore.replay import SlowRank
+from prismcore.replay import Perturbation
 
 __all__ = ["EmulateOptions"]
 
@@ -28,7 +28,7 @@ class EmulateOptions:
     command: Sequence[str]
     sandbox: Sequence[int]
     """Ranks that run; all others are ghosts."""
-    slow_ranks: Sequence[SlowRank] = ()
+    perturbation: Perturbation = field(default_factory=Perturbation)
     """Of ghosts and sandbox ranks alike."""
     routing: str | None = None
     """Mock routing of mixtures of experts (:mod:`prismcore.routing`); None: as collected."""

@@ -9,16 +9,22 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from prismcore.replay.replay import MemoryCurve, SlowRank, memory_curve, recorded_eager_bytes, replay
+from prismcore.replay.clock_curve import read_clock_curve
+from prismcore.replay.perturbation import Jitter, Perturbation, SlowLink, SlowRank
+from prismcore.replay.replay import MemoryCurve, memory_curve, recorded_eager_bytes, replay
 from prismcore.replay.result import ReplayResult, Timeline, TimeSplit
 
 __all__ = [
+    "Jitter",
     "MemoryCurve",
+    "Perturbation",
     "ReplayResult",
+    "SlowLink",
     "SlowRank",
     "TimeSplit",
     "Timeline",
     "memory_curve",
+    "read_clock_curve",
     "recorded_eager_bytes",
     "replay",
 ]

@@ -11,27 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prismcore import _core
-from prismcore.errors import GraphError
 from prismcore.graph import Graph, Provenance
 from prismcore.graph.values import u32, whole
 from prismcore.profiles.cluster import ClusterProfile, parse_cluster
 from prismcore.profiles.device import DeviceProfile
+from prismcore.replay.perturbation import Perturbation
 from prismcore.replay.result import ReplayResult, Timeline
 
-__all__ = ["MemoryCurve", "SlowRank", "memory_curve", "recorded_eager_bytes", "replay"]
-
-_FOREVER = 2**63 - 1
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class SlowRank:
-    """Kernels of ``rank`` that start within [from_ns, to_ns) of its device time take
-    floor(duration * factor + 0.5) ns; None: without end. Several for one rank multiply."""
-
-    rank: int
-    factor: float
-    from_ns: int | None = None
-    to_ns: int | None = None
+__all__ = ["MemoryCurve", "memory_curve", "recorded_eager_bytes", "replay"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -46,7 +33,7 @@ def replay(
     graph: Graph,
     *,
     threads: int = 1,
-    slow_ranks: Sequence[SlowRank] = (),
+    perturbation: Perturbation | None = None,
     cluster: ClusterProfile | None = None,
     device: DeviceProfile | None = None,
     eager_bytes: int | None = None,
@@ -57,7 +44,8 @@ def replay(
     Args:
         graph: must hold every rank that its ranks communicate with.
         threads: for loading; the result does not depend on it.
-        slow_ranks: ranks whose kernels take longer.
+        perturbation: what is slower or uneven; None: nothing. Slow links need to know how ranks are
+            wired: as in ``cluster``, else as on the cluster that the graph was collected for.
         cluster: costs communication anew for this cluster; None keeps the recorded durations.
         device: costs kernels, copies and sets anew for this device; None keeps the recorded ones.
         eager_bytes: without ``cluster``, a send of at most this many bytes does not wait for its
@@ -79,9 +67,10 @@ def replay(
     raw = _core.replay(
         graph.core,
         threads=min(threads, 256),
-        slow_ranks=[slow_to_core(s) for s in slow_ranks],
+        perturbation=(perturbation or Perturbation()).to_core(),
         cluster=None if cluster is None else cluster.to_core(),
         device=None if device is None else device.to_core(),
+        wiring=wiring_of(graph) if cluster is None and perturbation and perturbation.slow_links else None,
         eager_bytes=eager_bytes,
         timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
     )
@@ -126,22 +115,16 @@ def memory_curve(graph: Graph, rank: int) -> MemoryCurve:
 def recorded_eager_bytes(graph: Graph) -> int:
     """Messages up to this size did not wait for their receiver on the cluster that the graph was
     collected for; 0 where it was not collected."""
+    cluster = _recorded_cluster(graph)
+    return 0 if cluster is None else cluster.p2p.eager_bytes
+
+
+def wiring_of(graph: Graph) -> _core.ClusterProfile | None:
+    """The cluster that the graph was collected for, as the core takes it; None where it was not."""
+    cluster = _recorded_cluster(graph)
+    return None if cluster is None else cluster.to_core()
+
+
+def _recorded_cluster(graph: Graph) -> ClusterProfile | None:
     text = graph.metadata.get("cluster")
-    if not isinstance(text, str):
-        return 0
-    return parse_cluster(text, "the graph's cluster profile").p2p.eager_bytes
-
-
-def slow_to_core(slow: SlowRank) -> tuple[int, float, int, int]:
-    """As the core takes it; raises GraphError."""
-    what = f"slow rank {slow.rank!r}:"
-    rank = u32(slow.rank, "slow rank")
-    try:
-        factor = float(slow.factor)
-    except (TypeError, ValueError, OverflowError):
-        raise GraphError(f"{what} factor {slow.factor!r} found, expected a number from 0 on") from None
-    begin = 0 if slow.from_ns is None else whole(slow.from_ns, f"{what} from_ns")
-    end = _FOREVER if slow.to_ns is None else whole(slow.to_ns, f"{what} to_ns")
-    if begin > end:
-        raise GraphError(f"{what} from {begin} to {end} ns found, expected an end not before the begin")
-    return rank, factor, begin, end
+    return parse_cluster(text, "the graph's cluster profile") if isinstance(text, str) else None
