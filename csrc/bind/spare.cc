@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/numpy.h"
+#include "bind/signals.h"
 #include "spare/domains.h"
 #include "spare/golomb.h"
 #include "spare/placement.h"
@@ -94,19 +95,41 @@ Table everyone(const SharedReorderer& self, std::int32_t (Reorderer::*of)(Part) 
 }
 
 void init_placement(nb::module_& m) {
+  const nb::call_guard<nb::gil_scoped_release> no_gil;
   nb::class_<Placement>(m, "SparePlacement")
-      .def_static("golomb", &Placement::golomb)
-      .def_static("cyclic", &Placement::cyclic)
-      .def_static("replication", &Placement::replication)
-      .def_static("random", &Placement::random)
+      .def_static(
+          "golomb",
+          [](std::int32_t groups, std::int32_t redundancy) {
+            return Placement::golomb(groups, redundancy, check_signals);
+          },
+          no_gil)
+      .def_static(
+          "cyclic",
+          [](std::int32_t groups, std::int32_t redundancy) {
+            return Placement::cyclic(groups, redundancy, check_signals);
+          },
+          no_gil)
+      .def_static(
+          "replication",
+          [](std::int32_t groups, std::int32_t redundancy) {
+            return Placement::replication(groups, redundancy, check_signals);
+          },
+          no_gil)
+      .def_static(
+          "random",
+          [](std::int32_t groups, std::int32_t redundancy, std::uint64_t seed) {
+            return Placement::random(groups, redundancy, seed, check_signals);
+          },
+          no_gil)
       .def_static("domains",
                   [](std::int32_t redundancy, const Integers& domain_of_group) {
                     const nb::gil_scoped_release released;
-                    return Placement::domains(redundancy, view(domain_of_group));
+                    return Placement::domains(redundancy, view(domain_of_group), check_signals);
                   })
       .def_static("custom",
                   [](std::int32_t groups, std::int32_t redundancy, const Integers& stacks) {
-                    return Placement::custom(groups, redundancy, view(stacks));
+                    const nb::gil_scoped_release released;
+                    return Placement::custom(groups, redundancy, view(stacks), check_signals);
                   })
       .def_prop_ro("groups", &Placement::groups)
       .def_prop_ro("redundancy", &Placement::redundancy)
@@ -126,17 +149,18 @@ void init_placement(nb::module_& m) {
              }
              return table(std::move(all), static_cast<std::size_t>(self.redundancy()));
            })
-      .def("max_shared",
-           [](const Placement& self) {
-             const nb::gil_scoped_release released;
-             return self.max_shared();
-           })
+      .def(
+          "max_shared", [](const Placement& self) { return self.max_shared(check_signals); },
+          no_gil)
       .def("max_hosts_in_domain", [](const Placement& self, const Integers& domain_of_group) {
-        return self.max_hosts_in_domain(view(domain_of_group));
+        const nb::gil_scoped_release released;
+        return self.max_hosts_in_domain(view(domain_of_group), check_signals);
       });
   m.def("golomb_ruler", &spare::golomb_ruler);
   m.def("groups_needed", &spare::groups_needed);
-  m.def("largest_redundancy", &spare::largest_redundancy);
+  m.def(
+      "largest_redundancy",
+      [](std::int32_t groups) { return spare::largest_redundancy(groups, check_signals); }, no_gil);
   m.def("fewest_hosts_in_domain", [](std::int32_t redundancy, const Integers& domain_of_group) {
     return spare::fewest_hosts_in_domain(redundancy, view(domain_of_group));
   });

@@ -10,6 +10,7 @@
 
 #include "bind/bind.h"
 #include "bind/numpy.h"
+#include "bind/signals.h"
 #include "spare/closed_form.h"
 #include "spare/endurance.h"
 #include "spare/life.h"
@@ -20,24 +21,31 @@ namespace {
 
 using namespace prism::spare;
 
-// Ctrl-C while trials run becomes Python's exception, in its main thread.
-void check_signals() {
-  const nb::gil_scoped_acquire locked;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
 void init_closed_form(nb::module_& m) {
   m.def("spare_endured_failures", &endured_failures, nb::arg("groups"), nb::arg("redundancy"));
-  m.def("spare_endured_failures_finite", &endured_failures_finite, nb::arg("groups"),
-        nb::arg("redundancy"));
+  m.def(
+      "spare_endured_failures_finite",
+      [](std::int32_t groups, std::int32_t redundancy) {
+        return endured_failures_finite(groups, redundancy, check_signals);
+      },
+      nb::arg("groups"), nb::arg("redundancy"), nb::call_guard<nb::gil_scoped_release>());
   m.def("spare_replication_endured_failures", &replication_endured_failures, nb::arg("groups"),
         nb::arg("redundancy"));
-  m.def("spare_replication_endured_failures_finite", &replication_endured_failures_finite,
-        nb::arg("groups"), nb::arg("redundancy"));
+  m.def(
+      "spare_replication_endured_failures_finite",
+      [](std::int32_t groups, std::int32_t redundancy) {
+        return replication_endured_failures_finite(groups, redundancy, check_signals);
+      },
+      nb::arg("groups"), nb::arg("redundancy"), nb::call_guard<nb::gil_scoped_release>());
   m.def("spare_mean_depth_bound", &mean_depth_bound, nb::arg("groups"), nb::arg("endured"),
         nb::arg("micro_batches"));
-  m.def("spare_mean_depth_finite", &mean_depth_finite, nb::arg("groups"), nb::arg("redundancy"),
-        nb::arg("micro_batches"));
+  m.def(
+      "spare_mean_depth_finite",
+      [](std::int32_t groups, std::int32_t redundancy, std::int32_t micro_batches) {
+        return mean_depth_finite(groups, redundancy, micro_batches, check_signals);
+      },
+      nb::arg("groups"), nb::arg("redundancy"), nb::arg("micro_batches"),
+      nb::call_guard<nb::gil_scoped_release>());
   m.def("spare_best_checkpoint_interval", &best_checkpoint_interval, nb::arg("save"),
         nb::arg("between_wipeouts"), nb::arg("restart"));
   m.def("spare_availability", &availability, nb::arg("interval"), nb::arg("save"),

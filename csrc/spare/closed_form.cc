@@ -43,9 +43,12 @@ double power_of_rest(double chance, double count) {
   return chance >= 1.0 ? 0.0 : std::exp(count * std::log1p(-chance));
 }
 
-double sum_of_survival(std::int32_t groups, std::int32_t redundancy, double units) {
+double sum_of_survival(std::int32_t groups, std::int32_t redundancy, double units,
+                       const Poll& poll) {
+  Pulse pulse(poll);
   double sum = 0.0;
   for (std::int32_t k = 1; k < groups; ++k) {
+    pulse.beat(redundancy);
     const double endured = power_of_rest(all_drawn(k, redundancy, groups), units);
     if (endured < 1e-18) break;
     sum += endured;
@@ -73,10 +76,11 @@ double binomial_tail(std::int32_t n, double p, std::int32_t a) {
 
 // E[max(bound, most types that one of the survivors is the last host of)].
 double depth_with_last_hosts(std::int32_t groups, std::int32_t redundancy, std::int32_t lost,
-                             double bound) {
+                             double bound, Pulse& pulse) {
   const double last = all_drawn(lost, redundancy - 1, groups - 1);
   double expected = bound;
   for (auto a = static_cast<std::int32_t>(std::floor(bound)) + 1; a <= redundancy; ++a) {
+    pulse.beat(16 * std::int64_t{redundancy});
     const double some = 1.0 - power_of_rest(binomial_tail(redundancy, last, a), groups - lost);
     expected += some * (a - std::max(bound, a - 1.0));
     if (some < 1e-12) break;
@@ -92,9 +96,9 @@ double endured_failures(std::int32_t groups, std::int32_t redundancy) {
   return std::tgamma(1.0 + inverse) * std::pow(groups, 1.0 - inverse);
 }
 
-double endured_failures_finite(std::int32_t groups, std::int32_t redundancy) {
+double endured_failures_finite(std::int32_t groups, std::int32_t redundancy, const Poll& poll) {
   check_sizes(groups, redundancy);
-  return redundancy == 1 ? 0.0 : sum_of_survival(groups, redundancy, groups);
+  return redundancy == 1 ? 0.0 : sum_of_survival(groups, redundancy, groups, poll);
 }
 
 double replication_endured_failures(std::int32_t groups, std::int32_t redundancy) {
@@ -103,10 +107,11 @@ double replication_endured_failures(std::int32_t groups, std::int32_t redundancy
   return groups * std::pow(groups * inverse, -inverse) * std::tgamma(1.0 + inverse);
 }
 
-double replication_endured_failures_finite(std::int32_t groups, std::int32_t redundancy) {
+double replication_endured_failures_finite(std::int32_t groups, std::int32_t redundancy,
+                                           const Poll& poll) {
   check_sizes(groups, redundancy);
   if (redundancy == 1) return 0.0;
-  return sum_of_survival(groups, redundancy, static_cast<double>(groups) / redundancy);
+  return sum_of_survival(groups, redundancy, static_cast<double>(groups) / redundancy, poll);
 }
 
 double mean_depth_bound(std::int32_t groups, double endured, std::int32_t micro_batches) {
@@ -121,17 +126,20 @@ double mean_depth_bound(std::int32_t groups, double endured, std::int32_t micro_
   return sum / failures;
 }
 
-double mean_depth_finite(std::int32_t groups, std::int32_t redundancy, std::int32_t micro_batches) {
+double mean_depth_finite(std::int32_t groups, std::int32_t redundancy, std::int32_t micro_batches,
+                         const Poll& poll) {
   check_sizes(groups, redundancy);
   check_micro_batches(micro_batches);
   if (redundancy == 1) return 1.0;
+  Pulse pulse(poll);
   double depths = 0.0;
   double weights = 0.0;
   for (std::int32_t k = 1; k < groups; ++k) {
+    pulse.beat(2 * std::int64_t{redundancy});
     const double endured = power_of_rest(all_drawn(k, redundancy, groups), groups);
     if (endured < 1e-18) break;
     const double bound = depth_bound(groups, k, micro_batches);
-    depths += endured * depth_with_last_hosts(groups, redundancy, k, bound);
+    depths += endured * depth_with_last_hosts(groups, redundancy, k, bound, pulse);
     weights += endured;
   }
   return depths / weights;

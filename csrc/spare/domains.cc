@@ -63,7 +63,7 @@ std::int32_t crowding(std::vector<std::int32_t>& marks, std::int32_t circle, std
 // Among the multiples of the rulers that fit the circle, the one whose shifts crowd domains least.
 // Multiplying by a number coprime to the circle keeps all differences distinct.
 std::vector<std::int32_t> least_crowded(std::int32_t groups, std::int32_t redundancy,
-                                        std::int32_t width, std::int32_t allowed) {
+                                        std::int32_t width, std::int32_t allowed, Pulse& pulse) {
   std::vector<std::int32_t> best;
   std::int32_t least = 0;
   std::vector<std::int32_t> scaled(at(redundancy));
@@ -72,6 +72,7 @@ std::vector<std::int32_t> least_crowded(std::int32_t groups, std::int32_t redund
     for (std::int32_t factor = 1; factor <= groups / 2 && tried < 2048; ++factor) {
       if (!coprime(factor, groups)) continue;
       ++tried;
+      pulse.beat((8 + std::int64_t{width} * redundancy / groups) * redundancy);
       std::transform(ruler.begin(), ruler.end(), scaled.begin(), [&](std::int32_t mark) {
         return static_cast<std::int32_t>(std::int64_t{mark} * factor % groups);
       });
@@ -90,17 +91,19 @@ std::vector<std::int32_t> least_crowded(std::int32_t groups, std::int32_t redund
 // stay permutations, groups and types keep their degree.
 class Exchange {
  public:
-  Exchange(const Circle& circle, std::int32_t redundancy, std::int32_t allowed)
+  Exchange(const Circle& circle, std::int32_t redundancy, std::int32_t allowed, Pulse& pulse)
       : circle_(circle),
         groups_(static_cast<std::int32_t>(circle.group.size())),
         redundancy_(redundancy),
         allowed_(allowed),
+        pulse_(pulse),
         stamped_(circle.group.size(), 0) {}
 
   void shift(std::span<const std::int32_t> marks) {
     stacks_.resize(at(groups_) * at(redundancy_));
     host_.resize(stacks_.size());
     for (std::int32_t position = 0; position < groups_; ++position) {
+      pulse_.beat(redundancy_);
       for (std::int32_t place = 0; place < redundancy_; ++place) {
         const std::int32_t other = (position + marks[at(place)]) % groups_;
         set(circle_.group[at(position)], place, circle_.group[at(other)]);
@@ -108,17 +111,20 @@ class Exchange {
     }
   }
 
-  // Swaps types out of crowded domains; whether all are within what is allowed.
+  // Swaps types out of crowded domains; whether all are within what is allowed. The first swaps are
+  // the best of many, the rest of a large placement takes any.
   bool separate() {
     Draw draw(1);
+    std::int64_t budget = 8'000'000 / (redundancy_ * redundancy_);
     for (std::int32_t round = 0; round < 8; ++round) {
       bool crowded = false;
       for (std::int32_t type = 0; type < groups_; ++type) {
         for (std::int32_t place = 0; place < redundancy_; ++place) {
+          pulse_.beat(redundancy_);
           const std::int32_t group = host(type, place);
           if (in_domain(type, domain(group)) <= allowed_) continue;
           crowded = true;
-          swap_best(group, place, draw, /*always=*/true);
+          swap_best(group, place, draw, budget-- > 0 ? Accept::kBest : Accept::kAny);
         }
       }
       if (!crowded) return true;
@@ -134,8 +140,9 @@ class Exchange {
       bool better = false;
       for (std::int32_t group = 0; group < groups_ && budget > 0; ++group) {
         for (std::int32_t place = 0; place < redundancy_ && budget > 0; ++place) {
+          pulse_.beat(std::int64_t{redundancy_} * redundancy_);
           if (--budget; excess(group, type(group, place), group) > 0) {
-            better |= swap_best(group, place, draw, /*always=*/false);
+            better |= swap_best(group, place, draw, Accept::kBetter);
             budget -= kTries;
           }
         }
@@ -147,6 +154,7 @@ class Exchange {
   std::vector<std::int32_t> take() { return std::move(stacks_); }
 
  private:
+  enum class Accept : std::uint8_t { kAny, kBest, kBetter };
   static constexpr std::int32_t kTries = 48;
 
   std::int32_t domain(std::int32_t group) const { return circle_.domain_of[at(group)]; }
@@ -193,11 +201,15 @@ class Exchange {
     set(a, place, type(b, place));
     set(b, place, of_a);
   }
-  bool swap_best(std::int32_t group, std::int32_t place, Draw& draw, bool always) {
+  // Looks for a group to swap with, in another domain unless the swap is for the better: the first
+  // that domains allow, the one that shares fewest types, or that one if it lowers their number.
+  bool swap_best(std::int32_t group, std::int32_t place, Draw& draw, Accept accept) {
+    const bool always = accept != Accept::kBetter;
     const std::int32_t mine = type(group, place);
     std::int32_t best = -1;
     std::int32_t least = 0;
     for (std::int32_t i = 0; i < (always ? 4 : 1) * kTries; ++i) {
+      pulse_.beat(4 * redundancy_);
       const std::int32_t other = draw.below(groups_);
       const std::int32_t theirs = type(other, place);
       if (other == group || hosts(other, mine) || hosts(group, theirs)) continue;
@@ -207,6 +219,11 @@ class Exchange {
         continue;
       }
       if (same && always) continue;
+      if (accept == Accept::kAny) {
+        swap(group, other, place);
+        return true;
+      }
+      pulse_.beat(4 * std::int64_t{redundancy_} * redundancy_);
       std::int32_t change = -excess(group, mine, other) - excess(other, theirs, group);
       swap(group, other, place);
       change += excess(group, theirs, other) + excess(other, mine, group);
@@ -225,6 +242,7 @@ class Exchange {
   std::int32_t groups_;
   std::int32_t redundancy_;
   std::int32_t allowed_;
+  Pulse& pulse_;
   std::vector<std::int32_t> stacks_;  // by group, then place
   std::vector<std::int32_t> host_;    // by type, then place
   std::uint32_t stamp_ = 0;
@@ -241,13 +259,14 @@ std::int32_t fewest_hosts_in_domain(std::int32_t redundancy,
 }
 
 std::vector<std::int32_t> domain_stacks(std::int32_t redundancy,
-                                        std::span<const std::int32_t> domain_of_group) {
+                                        std::span<const std::int32_t> domain_of_group,
+                                        Pulse& pulse) {
   const Circle circle = arrange(domain_of_group);
   const auto groups = static_cast<std::int32_t>(domain_of_group.size());
   const std::int32_t allowed = fewest_hosts_in_domain(redundancy, domain_of_group);
-  Exchange exchange(circle, redundancy, allowed);
+  Exchange exchange(circle, redundancy, allowed, pulse);
   const std::vector<std::int32_t> ruler =
-      least_crowded(groups, redundancy, circle.largest, allowed);
+      least_crowded(groups, redundancy, circle.largest, allowed, pulse);
   if (!ruler.empty()) {
     exchange.shift(ruler);
     if (exchange.separate()) {

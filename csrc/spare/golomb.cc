@@ -191,10 +191,14 @@ std::vector<std::vector<std::int32_t>> rulers_for(std::int32_t groups, std::int3
 
 std::int32_t groups_needed(std::int32_t marks) { return 2 * golomb_ruler(marks).back() + 1; }
 
-std::int32_t largest_redundancy(std::int32_t groups) {
+std::int32_t largest_redundancy(std::int32_t groups, const Poll& poll) {
+  Pulse pulse(poll);
   std::int32_t marks = 1;
   while (std::int64_t{marks + 1} * marks <= groups - 1 && marks < kLargestRuler) ++marks;
-  while (marks > 1 && ruler_for(groups, marks).empty()) --marks;
+  while (marks > 1 && ruler_for(groups, marks).empty()) {
+    pulse.beat(kSearchBudget);
+    --marks;
+  }
   return marks;
 }
 

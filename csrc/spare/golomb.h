@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "spare/poll.h"
+
 namespace prism::spare {
 
 // Up to this many marks the shortest ruler is known and stands as data.
@@ -34,7 +36,8 @@ std::vector<std::vector<std::int32_t>> rulers_for(std::int32_t groups, std::int3
 
 // From this many groups on every circle holds a ruler of `marks` marks: 2 * length + 1.
 std::int32_t groups_needed(std::int32_t marks);
-// The most marks that a circle of `groups` holds, as far as ruler_for knows.
-std::int32_t largest_redundancy(std::int32_t groups);
+// The most marks that a circle of `groups` holds, as far as ruler_for knows. `poll` is called
+// meanwhile, and what it throws ends the search.
+std::int32_t largest_redundancy(std::int32_t groups, const Poll& poll = {});
 
 }  // namespace prism::spare

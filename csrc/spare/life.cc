@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "spare/life_run.h"
+#include "spare/words.h"
 
 namespace prism::spare {
 namespace {
@@ -15,9 +16,9 @@ void check_placement(const LifeOptions& options, const Placement* placement) {
     throw SpareError("life: policy spare without a placement, expected one");
   }
   if (placement->groups() != options.groups || placement->redundancy() != options.redundancy) {
-    throw SpareError("life: placement of " + std::to_string(placement->groups()) +
-                     " groups, redundancy " + std::to_string(placement->redundancy()) +
-                     " found, expected " + std::to_string(options.groups) + " groups, redundancy " +
+    throw SpareError("life: placement of " + counted(placement->groups(), "group") +
+                     ", redundancy " + std::to_string(placement->redundancy()) +
+                     " found, expected " + counted(options.groups, "group") + ", redundancy " +
                      std::to_string(options.redundancy));
   }
 }

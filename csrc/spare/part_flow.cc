@@ -40,13 +40,13 @@ PartFlow::PartFlow(const Placement& placement, std::int32_t parts_per_type, Kept
       nodes_(2 * index(groups_)),
       added_(index(groups_), 0),
       added_in_(index(groups_), 0) {
-  for (std::int32_t type = 0; type < groups_; ++type) {
-    const auto hosts = placement.hosts(type);
-    for (std::size_t i = 0; i < hosts.size(); ++i) {
-      const auto stack = placement.stack(hosts[i]);
-      const auto position = std::find(stack.begin(), stack.end(), type) - stack.begin();
-      hosted_[index(type) * index(redundancy_) + i] =
-          hosts[i] * redundancy_ + static_cast<std::int32_t>(position);
+  // In the order of the placement's hosts: by place in the stack, then by group.
+  std::vector<std::int32_t> filled(index(groups_), 0);
+  for (std::int32_t position = 0; position < redundancy_; ++position) {
+    for (std::int32_t group = 0; group < groups_; ++group) {
+      const std::int32_t place = group * redundancy_ + position;
+      const std::int32_t type = types_[index(place)];
+      hosted_[index(type) * index(redundancy_) + index(filled[index(type)]++)] = place;
     }
   }
 }
@@ -117,7 +117,7 @@ void PartFlow::restore(std::int32_t group) {
   for (std::int32_t place = group * redundancy_; place < (group + 1) * redundancy_; ++place) {
     list_live(types_[index(place)]);
   }
-  clear_prices();
+  room_added_ = true;
 }
 
 void PartFlow::finish() {
@@ -158,7 +158,8 @@ void PartFlow::undo() {
 }
 
 bool PartFlow::place_all(std::int32_t depth) {
-  if (depth != depth_) clear_prices();
+  if (depth != depth_ || room_added_) clear_prices();
+  room_added_ = false;
   depth_ = depth;
   ++placing_;
   unplaced_.assign(removed_.begin(), removed_.end());

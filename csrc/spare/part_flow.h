@@ -102,6 +102,7 @@ class PartFlow {
   std::int32_t depth_ = 0;          // of the running place_all
   std::int32_t settled_depth_ = 0;  // when the change began
   std::int32_t needed_depth_ = 0;
+  bool room_added_ = false;  // by restore(), since prices were cleared
 
   std::vector<std::int32_t> types_;       // by place
   std::vector<Place> places_;             // by place

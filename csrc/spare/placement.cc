@@ -1,6 +1,7 @@
 #include "spare/placement.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "spare/domains.h"
 #include "spare/golomb.h"
 #include "spare/random.h"
+#include "spare/words.h"
 
 namespace prism::spare {
 namespace {
@@ -16,12 +18,12 @@ namespace {
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::string both(std::int32_t groups, std::int32_t redundancy) {
-  return "redundancy " + std::to_string(redundancy) + " on " + std::to_string(groups) + " groups";
+  return "redundancy " + std::to_string(redundancy) + " on " + counted(groups, "group");
 }
 
 void check_sizes(std::int32_t groups, std::int32_t redundancy) {
   if (groups < 1) {
-    throw SpareError("placement: found " + std::to_string(groups) + " groups, expected 1 or more");
+    throw SpareError("placement: found " + counted(groups, "group") + ", expected 1 or more");
   }
   if (redundancy < 1 || redundancy > groups) {
     throw SpareError("placement: found " + both(groups, redundancy) + ", expected 1 to " +
@@ -33,10 +35,12 @@ void check_sizes(std::int32_t groups, std::int32_t redundancy) {
   }
 }
 
-std::vector<std::int32_t> shifted(std::int32_t groups, std::span<const std::int32_t> ruler) {
+std::vector<std::int32_t> shifted(std::int32_t groups, std::span<const std::int32_t> ruler,
+                                  Pulse& pulse) {
   std::vector<std::int32_t> stacks;
   stacks.reserve(at(groups) * ruler.size());
   for (std::int32_t group = 0; group < groups; ++group) {
+    pulse.beat(std::ssize(ruler));
     for (const std::int32_t mark : ruler) {
       stacks.push_back(static_cast<std::int32_t>((std::int64_t{group} + mark) % groups));
     }
@@ -53,44 +57,49 @@ std::string_view name(PlacementKind kind) {
 }
 
 Placement::Placement(std::int32_t groups, std::int32_t redundancy, PlacementKind kind,
-                     std::vector<std::int32_t> stacks)
+                     std::vector<std::int32_t> stacks, Pulse& pulse)
     : groups_(groups), redundancy_(redundancy), kind_(kind), stacks_(std::move(stacks)) {
   // By place in the stack, then by group: the order of hosts is that of the ruler's shifts.
   hosts_.resize(stacks_.size());
   std::vector<std::int32_t> filled(at(groups), 0);
   for (std::int32_t place = 0; place < redundancy; ++place) {
     for (std::int32_t group = 0; group < groups; ++group) {
+      pulse.beat(1);
       const std::int32_t type = stacks_[at(std::int64_t{group} * redundancy + place)];
       hosts_[at(std::int64_t{type} * redundancy + filled[at(type)]++)] = group;
     }
   }
 }
 
-Placement Placement::golomb(std::int32_t groups, std::int32_t redundancy) {
+Placement Placement::golomb(std::int32_t groups, std::int32_t redundancy, const Poll& poll) {
   check_sizes(groups, redundancy);
   const std::vector<std::int32_t> ruler = ruler_for(groups, redundancy);
   if (ruler.empty()) {
-    const std::string fits = std::to_string(largest_redundancy(groups));
+    const std::string fits = std::to_string(largest_redundancy(groups, poll));
     throw SpareError("golomb placement: found " + both(groups, redundancy) +
                      (redundancy <= kLargestRuler
                           ? ", expected " + std::to_string(groups_needed(redundancy)) +
                                 " groups or more (2 x ruler length + 1, so that two types share at "
                                 "most one group)"
                           : ", which is more than the largest ruler") +
-                     "; " + std::to_string(groups) + " groups hold redundancy " + fits +
-                     ", and the cyclic and random placements any");
+                     "; " + counted(groups, "group") + (groups == 1 ? " holds" : " hold") +
+                     " redundancy " + fits + ", and the cyclic and random placements any");
   }
-  return Placement(groups, redundancy, PlacementKind::kGolomb, shifted(groups, ruler));
+  Pulse pulse(poll);
+  return Placement(groups, redundancy, PlacementKind::kGolomb, shifted(groups, ruler, pulse),
+                   pulse);
 }
 
-Placement Placement::cyclic(std::int32_t groups, std::int32_t redundancy) {
+Placement Placement::cyclic(std::int32_t groups, std::int32_t redundancy, const Poll& poll) {
   check_sizes(groups, redundancy);
   std::vector<std::int32_t> ruler(at(redundancy));
   std::iota(ruler.begin(), ruler.end(), 0);
-  return Placement(groups, redundancy, PlacementKind::kCyclic, shifted(groups, ruler));
+  Pulse pulse(poll);
+  return Placement(groups, redundancy, PlacementKind::kCyclic, shifted(groups, ruler, pulse),
+                   pulse);
 }
 
-Placement Placement::replication(std::int32_t groups, std::int32_t redundancy) {
+Placement Placement::replication(std::int32_t groups, std::int32_t redundancy, const Poll& poll) {
   check_sizes(groups, redundancy);
   if (groups % redundancy != 0) {
     const std::int32_t below = groups / redundancy * redundancy;
@@ -98,21 +107,25 @@ Placement Placement::replication(std::int32_t groups, std::int32_t redundancy) {
                      ", expected groups in whole blocks of " + std::to_string(redundancy) + ": " +
                      std::to_string(below) + " or " + std::to_string(below + redundancy));
   }
+  Pulse pulse(poll);
   std::vector<std::int32_t> stacks;
   stacks.reserve(at(groups) * at(redundancy));
   for (std::int32_t group = 0; group < groups; ++group) {
+    pulse.beat(redundancy);
     const std::int32_t block = group / redundancy * redundancy;
     for (std::int32_t i = 0; i < redundancy; ++i) {
       stacks.push_back(block + (group - block + i) % redundancy);
     }
   }
-  return Placement(groups, redundancy, PlacementKind::kReplication, std::move(stacks));
+  return Placement(groups, redundancy, PlacementKind::kReplication, std::move(stacks), pulse);
 }
 
 // Starts from shifts of consecutive types and swaps types of two groups within one place of the
 // stack wherever neither hosts the other's already. Every place stays a permutation.
-Placement Placement::random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed) {
+Placement Placement::random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed,
+                            const Poll& poll) {
   check_sizes(groups, redundancy);
+  Pulse pulse(poll);
   Draw draw(seed);
   std::vector<std::int32_t> renamed(at(groups));
   std::iota(renamed.begin(), renamed.end(), 0);
@@ -121,7 +134,7 @@ Placement Placement::random(std::int32_t groups, std::int32_t redundancy, std::u
   }
   std::vector<std::int32_t> ruler(at(redundancy));
   std::iota(ruler.begin(), ruler.end(), 0);
-  std::vector<std::int32_t> stacks = shifted(groups, ruler);
+  std::vector<std::int32_t> stacks = shifted(groups, ruler, pulse);
   for (std::int32_t& type : stacks) type = renamed[at(type)];
 
   const auto stack_of = [&](std::int32_t group) {
@@ -129,6 +142,7 @@ Placement Placement::random(std::int32_t groups, std::int32_t redundancy, std::u
   };
   const std::int64_t swaps = 16 * std::int64_t{groups} * redundancy;
   for (std::int64_t i = 0; i < swaps; ++i) {
+    pulse.beat(2 * redundancy);
     const auto a = stack_of(draw.below(groups));
     const auto b = stack_of(draw.below(groups));
     const auto place = at(draw.below(redundancy));
@@ -136,34 +150,37 @@ Placement Placement::random(std::int32_t groups, std::int32_t redundancy, std::u
     if (std::find(b.begin(), b.end(), a[place]) != b.end()) continue;
     std::swap(a[place], b[place]);
   }
-  return Placement(groups, redundancy, PlacementKind::kRandom, std::move(stacks));
+  return Placement(groups, redundancy, PlacementKind::kRandom, std::move(stacks), pulse);
 }
 
-Placement Placement::domains(std::int32_t redundancy,
-                             std::span<const std::int32_t> domain_of_group) {
+Placement Placement::domains(std::int32_t redundancy, std::span<const std::int32_t> domain_of_group,
+                             const Poll& poll) {
   if (domain_of_group.size() > at(std::int64_t{1} << 28)) {
     throw SpareError("placement: found " + std::to_string(domain_of_group.size()) +
                      " groups, expected at most 2^28");
   }
   const auto groups = static_cast<std::int32_t>(domain_of_group.size());
   check_sizes(groups, redundancy);
+  Pulse pulse(poll);
   return Placement(groups, redundancy, PlacementKind::kDomains,
-                   domain_stacks(redundancy, domain_of_group));
+                   domain_stacks(redundancy, domain_of_group, pulse), pulse);
 }
 
 Placement Placement::custom(std::int32_t groups, std::int32_t redundancy,
-                            std::span<const std::int32_t> stacks) {
+                            std::span<const std::int32_t> stacks, const Poll& poll) {
   check_sizes(groups, redundancy);
   if (stacks.size() != at(groups) * at(redundancy)) {
     throw SpareError("placement: found " + std::to_string(stacks.size()) + " entries, expected " +
-                     std::to_string(groups) + " groups x " + std::to_string(redundancy) + " types");
+                     counted(groups, "group") + " x " + counted(redundancy, "type"));
   }
+  Pulse pulse(poll);
   std::vector<std::int32_t> hosts(at(groups), 0);
   std::vector<std::int32_t> last(at(groups), -1);
   for (std::int32_t group = 0; group < groups; ++group) {
+    pulse.beat(redundancy);
+    const std::string where = "placement: group " + std::to_string(group);
     for (std::int32_t i = 0; i < redundancy; ++i) {
       const std::int32_t type = stacks[at(std::int64_t{group} * redundancy + i)];
-      const std::string where = "placement: group " + std::to_string(group);
       if (type < 0 || type >= groups) {
         throw SpareError(where + " hosts type " + std::to_string(type) + ", expected 0 to " +
                          std::to_string(groups - 1));
@@ -182,7 +199,8 @@ Placement Placement::custom(std::int32_t groups, std::int32_t redundancy,
                        std::to_string(redundancy) + " as every other");
     }
   }
-  return Placement(groups, redundancy, PlacementKind::kCustom, {stacks.begin(), stacks.end()});
+  return Placement(groups, redundancy, PlacementKind::kCustom, {stacks.begin(), stacks.end()},
+                   pulse);
 }
 
 std::span<const std::int32_t> Placement::stack(std::int32_t group) const {
@@ -193,10 +211,14 @@ std::span<const std::int32_t> Placement::hosts(std::int32_t type) const {
   return std::span(hosts_).subspan(at(std::int64_t{type} * redundancy_), at(redundancy_));
 }
 
-std::int32_t Placement::max_shared() const {
+std::int32_t Placement::max_shared(const Poll& poll) const {
+  Pulse pulse(poll);
   std::vector<std::int32_t> shared(at(groups_), 0);
   std::int32_t most = 0;
-  for (std::int32_t group = 0; group < groups_; ++group) {
+  // Where stacks are shifts of one another, every group sees what the first one sees.
+  const bool alike = kind_ == PlacementKind::kGolomb || kind_ == PlacementKind::kCyclic;
+  for (std::int32_t group = 0; group < (alike ? 1 : groups_) && most < redundancy_; ++group) {
+    pulse.beat(2 * std::int64_t{redundancy_} * redundancy_);
     for (const std::int32_t type : stack(group)) {
       for (const std::int32_t other : hosts(type)) {
         if (other > group) most = std::max(most, ++shared[at(other)]);
@@ -209,14 +231,17 @@ std::int32_t Placement::max_shared() const {
   return most;
 }
 
-std::int32_t Placement::max_hosts_in_domain(std::span<const std::int32_t> domain_of_group) const {
+std::int32_t Placement::max_hosts_in_domain(std::span<const std::int32_t> domain_of_group,
+                                            const Poll& poll) const {
   if (domain_of_group.size() != at(groups_)) {
     throw SpareError("placement: found domains of " + std::to_string(domain_of_group.size()) +
                      " groups, expected " + std::to_string(groups_));
   }
+  Pulse pulse(poll);
   std::vector<std::int32_t> domains_of_type(at(redundancy_));
   std::int32_t most = 0;
   for (std::int32_t type = 0; type < groups_; ++type) {
+    pulse.beat(4 * std::int64_t{redundancy_});
     std::transform(hosts(type).begin(), hosts(type).end(), domains_of_type.begin(),
                    [&](std::int32_t group) { return domain_of_group[at(group)]; });
     std::sort(domains_of_type.begin(), domains_of_type.end());

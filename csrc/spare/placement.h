@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "spare/poll.h"
+
 namespace prism::spare {
 
 enum class PlacementKind : std::uint8_t {
@@ -26,18 +28,20 @@ class Placement {
  public:
   // Each throws SpareError where groups and redundancy do not allow the placement. In all but
   // custom, the first types of the stacks are a permutation: at depth 1 every type is computed
-  // once.
-  static Placement golomb(std::int32_t groups, std::int32_t redundancy);
-  static Placement cyclic(std::int32_t groups, std::int32_t redundancy);
-  static Placement replication(std::int32_t groups,
-                               std::int32_t redundancy);  // blocks: r divides N
-  static Placement random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed);
+  // once. Large ones take long: `poll` is called meanwhile, and what it throws ends the work.
+  static Placement golomb(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
+  static Placement cyclic(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
+  // Blocks: r divides N.
+  static Placement replication(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
+  static Placement random(std::int32_t groups, std::int32_t redundancy, std::uint64_t seed,
+                          const Poll& poll = {});
   // As few hosts of a type in one failure domain (rack) as can be, which is one where no domain has
   // more than N / r groups; then as few types shared by two groups as the search finds.
-  static Placement domains(std::int32_t redundancy, std::span<const std::int32_t> domain_of_group);
+  static Placement domains(std::int32_t redundancy, std::span<const std::int32_t> domain_of_group,
+                           const Poll& poll = {});
   // The user's own: row-major, `redundancy` types per group.
   static Placement custom(std::int32_t groups, std::int32_t redundancy,
-                          std::span<const std::int32_t> stacks);
+                          std::span<const std::int32_t> stacks, const Poll& poll = {});
 
   std::int32_t groups() const { return groups_; }
   std::int32_t redundancy() const { return redundancy_; }
@@ -50,13 +54,14 @@ class Placement {
   std::span<const std::int32_t> stacks() const { return stacks_; }
   // The most types that any two groups share; at most 1 exactly when any two types share at most
   // one group.
-  std::int32_t max_shared() const;
+  std::int32_t max_shared(const Poll& poll = {}) const;
   // The most hosts of one type in one failure domain.
-  std::int32_t max_hosts_in_domain(std::span<const std::int32_t> domain_of_group) const;
+  std::int32_t max_hosts_in_domain(std::span<const std::int32_t> domain_of_group,
+                                   const Poll& poll = {}) const;
 
  private:
   Placement(std::int32_t groups, std::int32_t redundancy, PlacementKind kind,
-            std::vector<std::int32_t> stacks);
+            std::vector<std::int32_t> stacks, Pulse& pulse);
 
   std::int32_t groups_;
   std::int32_t redundancy_;

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "spare/part_flow.h"
 #include "spare/running_step.h"
+#include "spare/words.h"
 
 namespace prism::spare {
 namespace {
@@ -361,9 +362,9 @@ Reorderer::Reorderer(Placement placement, std::int32_t micro_batches) {
   if (std::int64_t{placement.groups()} * placement.redundancy() * micro_batches > std::int64_t{1}
                                                                                       << 30) {
     throw SpareError("reorderer: found " + std::to_string(micro_batches) + " micro-batches on " +
-                     std::to_string(placement.groups()) + " groups of " +
-                     std::to_string(placement.redundancy()) +
-                     " types, expected at most 2^30 hosted parts in all");
+                     counted(placement.groups(), "group") + " of " +
+                     counted(placement.redundancy(), "type") +
+                     ", expected at most 2^30 hosted parts in all");
   }
   state_ = std::make_unique<State>(std::move(placement), micro_batches);
 }

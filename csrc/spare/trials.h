@@ -4,25 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "spare/poll.h"
+
 namespace prism::spare {
-
-// Called by the thread that waits for trials, some times a second; what it throws ends them.
-using Poll = std::function<void()>;
-
-inline constexpr std::chrono::milliseconds kPollEvery{50};
 
 // `make_worker(stopped)` is called once a thread and gives what is called with each trial's number;
 // a trial that sees `stopped` returns soon, its result is not used. The first error, by thread, is
-// thrown once all threads are done; that of `poll` comes first.
+// thrown once all threads are done; that of `poll`, which the calling thread calls, comes first.
 template <class MakeWorker>
 void run_trials(std::size_t trials, std::size_t threads, const Poll& poll,
                 const MakeWorker& make_worker) {

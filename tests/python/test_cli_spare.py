@@ -307,7 +307,7 @@ def test_a_job_without_step_times(tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["place", "--groups", "5", "--redundancy", "9"], "redundancy 9 and 5 groups found"),
+        (["place", "--groups", "5", "--redundancy", "9"], "redundancy 9 and groups 5 found"),
         (["place", "--groups", "40", "--redundancy", "9"], "redundancy 9 on 40 groups, expected 89 groups"),
         (
             ["place", "--kind", "replication", "--groups", "10", "--redundancy", "3"],
@@ -317,7 +317,7 @@ def test_a_job_without_step_times(tmp_path):
         (["place", "--rack-groups", "4"], "--rack-groups found with --kind golomb"),
         (["place", "--groups", "0"], "--groups: found '0', expected a whole number from 1"),
         (["place", "--seed", "-1"], "--seed: found '-1'"),
-        (["simulate", "--redundancy", "700"], "redundancy 700 and 600 groups found"),
+        (["simulate", "--redundancy", "700"], "redundancy 700 and groups 600 found"),
         (["simulate", "--groups", "100", "--redundancy", "12"], "redundancy 12 on 100 groups, expected 171"),
         (
             ["simulate", "--restart-s", "-1"],
@@ -329,7 +329,7 @@ def test_a_job_without_step_times(tmp_path):
         (["simulate", "--checkpoint-s", "5min"], "--checkpoint-s: found '5min'"),
         (["simulate", "--distribution", "weibull:0"], "--distribution: found 'weibull:0'"),
         (["simulate", "--distribution", "normal"], "--distribution: found 'normal'"),
-        (["simulate", "--gpus", "601"], "601 GPUs and 600 groups found"),
+        (["simulate", "--gpus", "601"], "GPUs 601 and groups 600 found"),
         (["simulate", "--policy", "ring"], "invalid choice: 'ring'"),
         (["simulate", "--policy", "replication", "--micro-batches", "8"], "--micro-batches 8 found with"),
         (["simulate", "--policy", "checkpoint-only", "--redundancy", "3"], "--redundancy 3 found with"),
@@ -338,8 +338,8 @@ def test_a_job_without_step_times(tmp_path):
         (["simulate", "--seeds", "0"], "--seeds: found '0'"),
         (["simulate", "--job", "x.prism", "--layer-s", "3"], "--layer-s and --job found"),
         (["simulate", "--trace", "x.csv", "--mtbf-s", "3"], "--trace found with --mtbf-s"),
-        (["plan", "--groups", "2"], "2 groups found, expected at least 3"),
-        (["plan", "--redundancy", "21"], "redundancy 21 and 600 groups found"),
+        (["plan", "--groups", "2"], "groups 2 found, expected at least 3"),
+        (["plan", "--redundancy", "21"], "redundancy 21 and groups 600 found"),
         (["plan", "--plot", "plan.gif"], "plan.gif: found '.gif', expected .png, .svg or .pdf"),
         (["plan", "--plot", "plan"], "plan: found no suffix, expected .png, .svg or .pdf"),
         (["plan", "--policy", "spare"], "unrecognized arguments: --policy"),
@@ -476,6 +476,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 import prismcore.spare.planner as planner
 from prismcore.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 simulate = planner.simulate
 def interrupted(options):
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()

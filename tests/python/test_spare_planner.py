@@ -180,13 +180,13 @@ def test_divisors():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"life": LifeOptions(groups=1)}, "1 groups found, expected at least 3"),
-        ({"life": LifeOptions(groups=2)}, "2 groups found, expected at least 3"),
+        ({"life": LifeOptions(groups=1)}, "groups 1 found, expected at least 3"),
+        ({"life": LifeOptions(groups=2)}, "groups 2 found, expected at least 3"),
         (
             {"life": LifeOptions(groups=30), "redundancy": 9},
-            "redundancy 9 and 30 groups found, expected 89 groups or redundancy",
+            "redundancy 9 and groups 30 found, expected 89 groups or redundancy",
         ),
-        ({"life": LifeOptions(groups=2000), "redundancy": 1000}, "redundancy 1000 and 2000 groups found"),
+        ({"life": LifeOptions(groups=2000), "redundancy": 1000}, "redundancy 1000 and groups 2000 found"),
         ({"life": LifeOptions(model="mine")}, "model 'mine' found"),
         ({"life": LifeOptions(distribution="gamma")}, "distribution 'gamma' found"),
     ],
@@ -211,5 +211,5 @@ def test_the_papers_fleet_scaled():
     assert paper_mtbf_s(8_192) == pytest.approx(21_972.65625)
     check_gpus(1200, 600)
     for gpus in (599, 601, 1):
-        with pytest.raises(SpareError, match=f"{gpus} GPUs and 600 groups found, expected"):
+        with pytest.raises(SpareError, match=f"GPUs {gpus} and groups 600 found, expected"):
             check_gpus(gpus, 600)

@@ -282,3 +282,15 @@ def test_mean_depth_until_wipe_out(redundancy, parts, most):
             solver.commit()
         lives.append(np.mean(depths))
     assert np.mean(lives) < most
+
+
+def test_many_groups_rejoin_at_once():
+    # Each one alone would cost a pass over all groups.
+    groups = 100_000
+    solver = Reorderer(places.golomb(groups, 4))
+    lost = np.arange(0, groups, 40)
+    solver.fail(lost)
+    solver.commit()
+    plan = solver.rejoin(lost)
+    assert (plan.depth, plan.survivors) == (1, groups)
+    assert (np.bincount(solver.owners().ravel(), minlength=groups) == 1).all()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from prismcore.report.table import rows_table
-from prismcore.report.units import format_ns, format_share
+from prismcore.report.units import format_ns, format_share, plural
 
 if TYPE_CHECKING:
     from prismcore.spare.life import LifeOptions, LifeResult
@@ -48,7 +48,7 @@ def fleet_fields(life: LifeOptions, gpus: int) -> list[tuple[str, object]]:
     allreduce_s = life.chosen_allreduce_s()
     load = f", {duration(life.load_s)} to load a checkpoint" if life.load_s else ""
     fields: list[tuple[str, object]] = [
-        ("groups", f"{life.groups:,} of {gpus // life.groups:,} GPUs each, {gpus:,} in all"),
+        ("groups", f"{life.groups:,} of {plural(gpus // life.groups, 'GPU')} each, {gpus:,} in all"),
         ("failures", fails),
         (
             "step",
@@ -59,17 +59,18 @@ def fleet_fields(life: LifeOptions, gpus: int) -> list[tuple[str, object]]:
         ("checkpoint", f"{duration(life.checkpoint_s)} to write"),
         (
             "training",
-            f"{life.steps:,} steps, {duration(life.steps * (life.layer_s + allreduce_s))} without failures",
+            f"{plural(life.steps, 'step')}, "
+            f"{duration(life.steps * (life.layer_s + allreduce_s))} without failures",
         ),
         ("model", life.model),
     ]
     if life.domain_share > 0:
-        share = f"{100 * life.domain_share:g} % of failures take {life.domain_groups} groups"
+        share = f"{100 * life.domain_share:g} % of failures take {plural(life.domain_groups, 'group')}"
         fields.append(("racks", share))
     if life.repair_s is not None:
         fields.append(("repair", f"a group re-joins {duration(life.repair_s)} after its failure"))
     if life.spares:
-        fields.append(("spares", f"{life.spares:,} groups, ready in {duration(life.swap_s)}"))
+        fields.append(("spares", f"{plural(life.spares, 'group')}, ready in {duration(life.swap_s)}"))
     return fields
 
 
@@ -82,7 +83,11 @@ def life_fields(result: LifeResult) -> list[tuple[str, object]]:
     if life.policy != "checkpoint-only":
         how += f", redundancy {result.redundancy}"
     if life.policy == "spare":
-        how += ", whole shards move" if life.micro_batches == 1 else f", {life.micro_batches} parts a shard"
+        how += (
+            ", whole shards move"
+            if life.micro_batches == 1
+            else f", {plural(life.micro_batches, 'part')} a shard"
+        )
     ratio = result.ttt_ratio
     took = f"{interval(ratio, 3)} times that without failures: {duration(ratio.mean * ideal_s)}"
     if not result.finished:
@@ -91,7 +96,7 @@ def life_fields(result: LifeResult) -> list[tuple[str, object]]:
         name: result.over_seeds(lambda trial, name=name: float(getattr(trial, name)))  # type: ignore[misc]
         for name in ("failures", "wipeouts", "restarts", "reorders")
     }
-    every = f"every {result.checkpoint_steps:,} steps"
+    every = every_steps(result.checkpoint_steps)
     return [
         ("policy", how),
         ("time to train", took),
@@ -102,7 +107,7 @@ def life_fields(result: LifeResult) -> list[tuple[str, object]]:
         ("endured per wipe-out", interval(result.endured_per_wipeout, 1)),
         ("wipe-outs", f"{interval(counts['wipeouts'], 1)}, restarts {interval(counts['restarts'], 1)}"),
         ("reorders with a patch", interval(counts["reorders"], 0)),
-        ("checkpoints", every if result.checkpoint_steps else "never"),
+        ("checkpoints", every),
         ("seeds", f"{len(result.trials):,} in {result.wall_time_s:.2f} s; after ±: 95 % interval"),
     ]
 
@@ -113,8 +118,13 @@ def endless(result: LifeResult) -> str:
     done = max(trial.steps_done for trial in given_up)
     failed = max(trial.failures + trial.restart_failures for trial in given_up)
     time_s = max(trial.total_ns for trial in given_up) / 1e9
-    steps = result.options.steps
-    return f"does not end: {done:,} of {steps:,} steps in {duration(time_s)}, {failed:,} failures"
+    steps, failures = plural(result.options.steps, "step"), plural(failed, "failure")
+    return f"does not end: {done:,} of {steps} in {duration(time_s)}, {failures}"
+
+
+def every_steps(steps: int) -> str:
+    """An interval between checkpoints; 0: there are none."""
+    return f"every {plural(steps, 'step')}" if steps else "never"
 
 
 def split_table(result: LifeResult) -> Table:

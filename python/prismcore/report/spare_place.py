@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from prismcore.report.table import rows_table
+from prismcore.report.units import plural
 
 if TYPE_CHECKING:
     from prismcore.spare.placement import Placement
@@ -23,20 +24,20 @@ def placement_fields(placement: Placement, domain_of_group: Sequence[int] | None
     groups, redundancy, shared = placement.groups, placement.redundancy, placement.max_shared
     fields: list[tuple[str, object]] = [
         ("groups", groups),
-        ("redundancy", f"{redundancy}: a group hosts {_count(redundancy, 'type')}, a type has as many hosts"),
-        ("two groups share", f"at most {_count(shared, 'type')}"),
+        ("redundancy", f"{redundancy}: a group hosts {plural(redundancy, 'type')}, a type has as many hosts"),
+        ("two groups share", f"at most {plural(shared, 'type')}"),
     ]
     if placement.kind == "golomb":
         ruler = golomb_ruler(redundancy)
         fields += [
             ("ruler", f"{_some(ruler)}, shifted by one from group to group"),
-            ("fits from", f"{groups_needed(redundancy):,} groups on"),
-            ("largest redundancy", f"{largest_redundancy(groups)} on {groups:,} groups"),
+            ("fits from", f"{plural(groups_needed(redundancy), 'group')} on"),
+            ("largest redundancy", f"{largest_redundancy(groups)} on {plural(groups, 'group')}"),
         ]
     if domain_of_group is not None:
         most = placement.max_hosts_in_domain(domain_of_group)
         racks = len(set(domain_of_group))
-        fields.append(("hosts in one rack", f"at most {most} of a type, {racks:,} racks"))
+        fields.append(("hosts in one rack", f"at most {most} of a type, {plural(racks, 'rack')}"))
     if shared <= 1:
         endured = closed_form.endured_failures(groups, redundancy)
         fields.append(("endured failures", f"{endured:,.1f} on average until wipe-out (closed form)"))
@@ -62,7 +63,3 @@ def _some(numbers: Sequence[int]) -> str:
     if len(numbers) <= MOST_NUMBERS:
         return ", ".join(map(str, numbers))
     return ", ".join(map(str, numbers[: MOST_NUMBERS - 1])) + f", ..., {numbers[-1]}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from prismcore.report.spare_life import POLICY_WORDS, duration, endless, interval
+from prismcore.report.spare_life import POLICY_WORDS, duration, endless, every_steps, interval
 from prismcore.report.table import rows_table
+from prismcore.report.units import plural
 from prismcore.spare.candidate import Candidate
 from prismcore.spare.life import LifeResult
 from prismcore.spare.planner import FleetPlan, words
@@ -27,10 +28,10 @@ def plan_fields(plan: FleetPlan, gpus: int) -> list[tuple[str, object]]:
     assert result is not None
     parts = "whole shards move" if best.micro_batches == 1 else f"of {best.micro_batches} parts that move"
     fields: list[tuple[str, object]] = [
-        ("redundancy", f"{best.redundancy} shards a group, {parts}"),
+        ("redundancy", f"{plural(best.redundancy, 'shard')} a group, {parts}"),
         (
             "checkpoint",
-            f"every {best.checkpoint_steps:,} steps ({duration(best.checkpoint_interval_s)} of training)",
+            f"{every_steps(best.checkpoint_steps)} ({duration(best.checkpoint_interval_s)} of training)",
         ),
         ("endures", f"{best.endured:,.0f} failures on average until a restart (closed form)"),
         ("mean depth", f"{interval(result.mean_depth, 2)} shards a step (simulated)"),
@@ -136,8 +137,8 @@ def legend(plan: FleetPlan) -> list[str]:
         + (", no spares" if life.spares else "")
         + (", no racks" if life.domain_share > 0 else "")
         + ".",
-        f"simulated: {life.seeds:,} trainings each, {life.model} model; of {len(spare):,} ways to run SPARe, "
-        f"{len(plan.alternatives):,} were simulated.",
+        f"simulated: {plural(life.seeds, 'training')} each, {life.model} model; of "
+        f"{plural(len(spare), 'way')} to run SPARe, {_were(len(plan.alternatives))} simulated.",
         "No fleet was measured.",
     ]
     close = plan.within_noise()
@@ -146,6 +147,10 @@ def legend(plan: FleetPlan) -> list[str]:
         more = f", and {len(close) - NAMED_CLOSE} more" if len(close) > NAMED_CLOSE else ""
         lines.append(f"Within the noise of the best: {named}{more}.")
     return lines
+
+
+def _were(count: int) -> str:
+    return f"{count:,} was" if count == 1 else f"{count:,} were"
 
 
 def plan_json(plan: FleetPlan, gpus: int) -> dict[str, Any]:
@@ -252,12 +257,12 @@ def plot_words(plan: FleetPlan, gpus: int) -> dict[str, str]:
     life = plan.options.life
     fails = f"a failure every {duration(life.mtbf_s)}" if life.trace is None else "failures of a trace"
     return {
-        "title": f"{gpus:,} GPUs in {life.groups:,} groups, {fails}",
+        "title": f"{plural(gpus, 'GPU')} in {plural(life.groups, 'group')}, {fails}",
         "subtitle": f"shard {duration(life.layer_s)}, all-reduce {duration(life.chosen_allreduce_s())}, "
         f"restart {duration(life.restart_s)}, checkpoint {duration(life.checkpoint_s)}, "
-        f"{life.steps:,} steps\n"
-        f"lines: closed forms; marks: {life.seeds:,} simulated trainings ({life.model} model), bars: 95 % "
-        "interval",
+        f"{plural(life.steps, 'step')}\n"
+        f"lines: closed forms; marks: {plural(life.seeds, 'simulated training')} ({life.model} model), bars: "
+        "95 % interval",
         "available": "% of time not restarting"
         if life.model == "published"
         else "% of time in work that lasts",

@@ -10,6 +10,7 @@ from statistics import NormalDist
 from prismcore.spare import closed_form
 from prismcore.spare.closed_form import Policy
 from prismcore.spare.life import LifeOptions, LifeResult
+from prismcore.spare.numbers import number, whole
 
 __all__ = ["Candidate", "predict", "step_s"]
 
@@ -23,7 +24,7 @@ class Candidate:
     micro_batches: int
     checkpoint_steps: int
     checkpoint_interval_s: float
-    """Training between two checkpoints: ``checkpoint_steps`` predicted steps."""
+    """Training between two checkpoints: ``checkpoint_steps`` predicted steps, or all of it for 0."""
     endured: float
     """Failures until wipe-out, mean, the last one included."""
     depth: float
@@ -56,14 +57,19 @@ def step_s(life: LifeOptions, depth: float) -> float:
     the largest of N such draws lies near the (N - 3/8)/(N + 1/4) quantile (Blom, 1958).
     """
     slowest = NormalDist().inv_cdf((life.groups - 0.375) / (life.groups + 0.25)) if life.groups > 1 else 0.0
-    return life.layer_s * (depth + life.jitter * slowest * math.sqrt(depth)) + life.chosen_allreduce_s()
+    jitter = number("jitter", life.jitter)
+    return life.layer_s * (depth + jitter * slowest * math.sqrt(depth)) + life.chosen_allreduce_s()
 
 
 def predict(life: LifeOptions, policy: Policy, redundancy: int, micro_batches: int = 1) -> Candidate:
     """Closed forms of :mod:`prismcore.spare.closed_form`, with jitter and the all-reduce added.
 
     Patches, failures in restarts, racks, repair and spares are left out: simulation has them. Replication
-    takes its interval from its own mean of endured failures, unlike the published study.
+    takes its interval from its own mean of endured failures, unlike the published study. Without checkpoints
+    (an interval of 0 steps) all of the training is the interval.
+
+    Raises:
+        SpareError: values that cannot be.
     """
     replicated = policy == "replication"
     life = dataclasses.replace(
@@ -71,7 +77,7 @@ def predict(life: LifeOptions, policy: Policy, redundancy: int, micro_batches: i
         policy=policy,
         redundancy=redundancy,
         micro_batches=micro_batches,
-        quirks={**life.quirks, "replication_interval_by_spare_mu": False},
+        quirks={**life.chosen_quirks(), "replication_interval_by_spare_mu": False},
     )
     if policy == "checkpoint-only":
         endured, depth = 1.0, 1.0
@@ -81,14 +87,13 @@ def predict(life: LifeOptions, policy: Policy, redundancy: int, micro_batches: i
     else:
         endured = closed_form.endured_failures(life.groups, redundancy)
         depth = closed_form.mean_depth_finite(life.groups, redundancy, micro_batches)
-    steps = life.chosen_checkpoint_steps()
+    steps = whole("checkpoint interval in steps", life.chosen_checkpoint_steps(), least=0)
     one_s = step_s(life, depth)
-    interval_s = steps * one_s
-    between_s = endured * life.mtbf_s
-    restart_s = life.restart_s + life.load_s
-    lasting = closed_form.availability(
-        interval_s + life.checkpoint_s, life.checkpoint_s, between_s, restart_s
-    )
+    interval_s = (steps or whole("steps", life.steps, least=1)) * one_s
+    checkpoint_s = number("time to write a checkpoint", life.checkpoint_s) if steps else 0.0
+    between_s = endured * number("mean time between failures", life.mtbf_s)
+    restart_s = life.chosen_restart_s()
+    lasting = closed_form.availability(interval_s + checkpoint_s, checkpoint_s, between_s, restart_s)
     up = between_s / (between_s + restart_s) if life.model == "published" else lasting
     return Candidate(
         policy=policy,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Literal
 
 from prismcore import _core
-from prismcore.spare.numbers import whole
+from prismcore.errors import SpareError
+from prismcore.spare.numbers import number, whole
 
 __all__ = [
     "availability",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Policy = Literal["spare", "replication", "checkpoint-only"]
+POLICIES: tuple[Policy, ...] = ("spare", "replication", "checkpoint-only")
 
 
 def endured_failures(groups: int, redundancy: int) -> float:
@@ -78,7 +80,7 @@ def mean_depth_bound(groups: int, endured: float, micro_batches: int = 1) -> flo
     that a survivor computes only what it hosts.
     """
     return _core.spare_mean_depth_bound(
-        whole("groups", groups), endured, whole("micro-batches", micro_batches)
+        whole("groups", groups), number("endured failures", endured), whole("micro-batches", micro_batches)
     )
 
 
@@ -100,7 +102,11 @@ def best_checkpoint_interval_s(checkpoint_s: float, between_wipeouts_s: float, r
 
     Source: paper. It is exactly where :func:`availability` is largest (inferred, and tested).
     """
-    return _core.spare_best_checkpoint_interval(checkpoint_s, between_wipeouts_s, restart_s)
+    return _core.spare_best_checkpoint_interval(
+        number("time to write a checkpoint", checkpoint_s),
+        number("time between wipe-outs", between_wipeouts_s),
+        number("time of a restart", restart_s),
+    )
 
 
 def availability(
@@ -110,7 +116,12 @@ def availability(
 
     Source: inferred from T_c*. Valid where an interval is short against the time between wipe-outs.
     """
-    return _core.spare_availability(interval_s, checkpoint_s, between_wipeouts_s, restart_s)
+    return _core.spare_availability(
+        number("checkpoint interval", interval_s),
+        number("time to write a checkpoint", checkpoint_s),
+        number("time between wipe-outs", between_wipeouts_s),
+        number("time of a restart", restart_s),
+    )
 
 
 def time_to_train(
@@ -130,9 +141,9 @@ def time_to_train(
         whole("groups", groups),
         whole("redundancy", redundancy),
         whole("micro-batches", micro_batches),
-        mtbf_s,
-        checkpoint_s,
-        restart_s,
+        number("mean time between failures", mtbf_s),
+        number("time to write a checkpoint", checkpoint_s),
+        number("time of a restart", restart_s),
     )
 
 
@@ -147,7 +158,12 @@ def best_redundancy(groups: int) -> int:
 
 def checkpoint_steps(interval_s: float, depth: float, layer_s: float, allreduce_s: float) -> int:
     """The interval in whole steps of ``depth x layer_s + allreduce_s``, the nearest, at least 1."""
-    return _core.spare_checkpoint_steps(interval_s, depth, layer_s, allreduce_s)
+    return _core.spare_checkpoint_steps(
+        number("checkpoint interval", interval_s),
+        number("mean depth", depth),
+        number("time of a layer", layer_s),
+        number("time of an all-reduce", allreduce_s),
+    )
 
 
 def default_checkpoint_steps(
@@ -170,8 +186,11 @@ def default_checkpoint_steps(
     comes from SPARe's mu(N, r); ``replication_by_spare_mu=False`` takes replication's own mean.
     ``allreduce_s`` defaults to the paper's 0.01 s a group.
     """
+    if policy not in POLICIES:
+        raise SpareError(f"policy {policy!r} found, expected {', '.join(POLICIES)}")
     if allreduce_s is None:
-        allreduce_s = 0.01 * groups
+        allreduce_s = 0.01 * whole("groups", groups)
+    mtbf_s = number("mean time between failures", mtbf_s)
     if policy == "checkpoint-only":
         endured, depth = 1.0, 1.0
     elif policy == "replication" and not replication_by_spare_mu:

@@ -11,6 +11,8 @@ from prismcore.spare.numbers import nanoseconds, whole
 
 __all__ = ["FailureTrace", "Lifetime", "parse_lifetime"]
 
+_INT64 = (1 << 63) - 1
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Lifetime:
@@ -25,7 +27,7 @@ class Lifetime:
 
 def parse_lifetime(text: str) -> Lifetime:
     """``weibull:SHAPE``, ``weibull`` (the paper's shape, 0.78) or ``exponential``."""
-    kind, _, shape = text.partition(":")
+    kind, _, shape = text.partition(":") if isinstance(text, str) else ("", "", "")
     if kind == "exponential" and not shape:
         return Lifetime(kind="exponential", shape=1.0)
     if kind == "weibull":
@@ -45,6 +47,17 @@ class FailureTrace:
 
     failures: tuple[tuple[int, int], ...]
 
+    def checked(self) -> list[tuple[int, int]]:
+        """As the core takes them. Raises SpareError for what is no pair of whole numbers."""
+        try:
+            pairs = [(group, time_ns) for group, time_ns in self.failures]
+        except (TypeError, ValueError) as error:
+            raise SpareError(f"failure trace: {error}: expected pairs of a group and a time in ns") from error
+        return [
+            (whole("group of a traced failure", group), whole("time of a traced failure", ns, most=_INT64))
+            for group, ns in pairs
+        ]
+
     @classmethod
     def read_csv(cls, path: str | os.PathLike[str]) -> FailureTrace:
         """Rows ``group,seconds``; a first row of names, neither of them a number, is skipped.
@@ -59,8 +72,8 @@ class FailureTrace:
                     if not row or (number == 1 and _is_names(row)):
                         continue
                     failures.append(_failure(path, number, row))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise SpareError(f"failure trace {os.fspath(path)} cannot be read: {error}") from error
+        except (OSError, TypeError, ValueError, csv.Error) as error:
+            raise SpareError(f"failure trace {path!s} cannot be read: {error}") from error
         if not failures:
             raise SpareError(f"failure trace {os.fspath(path)} without failures, expected rows group,seconds")
         return cls(failures=tuple(failures))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from prismcore import _core
 from prismcore.spare.life_options import LifeOptions
 from prismcore.spare.numbers import Estimate, estimate, whole
-from prismcore.spare.placement import Placement
+from prismcore.spare.placement import Placement, checked
 
 __all__ = ["Endurance", "LifeEvent", "LifeOptions", "LifeResult", "LifeTrial", "endurance", "simulate"]
 
@@ -195,10 +195,10 @@ def endurance(
         SpareError: values that cannot be.
     """
     endured, depth = _core.spare_endurance(
-        placement.core,
+        checked(placement).core,
         whole("micro-batches", micro_batches),
         whole("trials", trials),
-        whole("seed", seed, most=(1 << 63) - 1),
+        whole("seed", seed, least=0, most=(1 << 63) - 1),
         os.cpu_count() or 1 if threads is None else whole("threads", threads),
     )
     return Endurance(endured=endured, mean_depth=depth)

@@ -9,13 +9,12 @@ from types import MappingProxyType
 from prismcore import _core
 from prismcore.errors import SpareError
 from prismcore.spare import placement as placements
-from prismcore.spare.closed_form import Policy, best_redundancy, default_checkpoint_steps
+from prismcore.spare.closed_form import POLICIES, Policy, best_redundancy, default_checkpoint_steps
 from prismcore.spare.failures import FailureTrace, parse_lifetime
-from prismcore.spare.numbers import nanoseconds, whole
+from prismcore.spare.numbers import nanoseconds, number, whole
 
 __all__ = ["MODELS", "POLICIES", "QUIRKS", "LifeOptions"]
 
-POLICIES: tuple[Policy, ...] = ("spare", "replication", "checkpoint-only")
 MODELS = ("published", "corrected")
 
 QUIRKS: Mapping[str, str] = MappingProxyType(
@@ -113,18 +112,26 @@ class LifeOptions:
         if self.policy != "spare":
             return best_redundancy(self.groups)
         if self.placement is not None:
-            return self.placement.redundancy
+            return placements.checked(self.placement).redundancy
         return min(best_redundancy(self.groups), placements.largest_redundancy(self.groups))
 
     def chosen_allreduce_s(self) -> float:
-        return 0.01 * self.groups if self.allreduce_s is None else self.allreduce_s
+        return 0.01 * whole("groups", self.groups) if self.allreduce_s is None else self.allreduce_s
+
+    def chosen_restart_s(self) -> float:
+        """Until a group has restarted and loaded the checkpoint."""
+        return number("time of a restart", self.restart_s) + number("time to load a checkpoint", self.load_s)
 
     def chosen_quirks(self) -> dict[str, bool]:
         if self.model not in MODELS:
             raise SpareError(f"model {self.model!r} found, expected {' or '.join(MODELS)}")
-        for name in self.quirks:
+        if not isinstance(self.quirks, Mapping):
+            raise SpareError(f"quirks {self.quirks!r} found, expected a name and true or false for each")
+        for name, on in self.quirks.items():
             if name not in QUIRKS:
                 raise SpareError(f"quirk {name!r} found, expected one of {', '.join(QUIRKS)}")
+            if not isinstance(on, bool):
+                raise SpareError(f"quirk {name}: {on!r} found, expected true or false")
         return dict.fromkeys(QUIRKS, self.model == "published") | dict(self.quirks)
 
     def chosen_checkpoint_steps(self) -> int:
@@ -137,7 +144,7 @@ class LifeOptions:
             self.micro_batches,
             mtbf_s=self.mtbf_s,
             checkpoint_s=self.checkpoint_s,
-            restart_s=self.restart_s + self.load_s,
+            restart_s=self.chosen_restart_s(),
             layer_s=self.layer_s,
             allreduce_s=self.chosen_allreduce_s(),
             replication_by_spare_mu=self.chosen_quirks()[_IN_PYTHON],
@@ -146,7 +153,9 @@ class LifeOptions:
     def chosen_placement(self) -> placements.Placement | None:
         if self.policy != "spare":
             return None
-        return self.placement or placements.golomb(self.groups, self.chosen_redundancy())
+        if self.placement is not None:
+            return placements.checked(self.placement)
+        return placements.golomb(self.groups, self.chosen_redundancy())
 
     def to_core(self, threads: int) -> _core.SpareLifeOptions:
         """The same for the core, which checks what is not checked here."""
@@ -165,27 +174,28 @@ class LifeOptions:
         core.checkpoint_ns = nanoseconds("time to write a checkpoint", self.checkpoint_s)
         core.reorder_ns = nanoseconds("time to reorder", self.reorder_s)
         core.shrink_ns = nanoseconds("time to shrink", self.shrink_s)
-        core.jitter = self.jitter
-        core.jitter_every_group = self.jitter_every_group
+        core.jitter = number("jitter", self.jitter)
+        core.jitter_every_group = bool(self.jitter_every_group)
         core.domain_groups = whole("groups of a failure domain", self.domain_groups)
-        core.domain_share = self.domain_share
+        core.domain_share = number("share of domain failures", self.domain_share)
         core.repair_ns = None if self.repair_s is None else nanoseconds("time to repair", self.repair_s)
         core.rejoin_ns = nanoseconds("time to re-join", self.rejoin_s)
         core.spares = whole("spares", self.spares)
         core.swap_ns = nanoseconds("time to swap a spare in", self.swap_s)
         core.seeds = whole("seeds", self.seeds)
-        core.first_seed = _seed(self.first_seed)
+        core.first_seed = whole("first seed", self.first_seed, least=0, most=(1 << 63) - 1)
         core.threads = threads
-        core.record_events = self.record_events
+        core.record_events = bool(self.record_events)
         self._failures_to(core)
         quirks = self.chosen_quirks()
         for name in QUIRKS:
             if name != _IN_PYTHON:
                 setattr(core.quirks, name, quirks[name])
+        limit_ratio = number("limit in ideal lives", self.limit_ratio)
+        if not limit_ratio > 0:
+            raise SpareError(f"limit {limit_ratio} ideal lives found, expected above 0")
         ideal_s = self.steps * (self.layer_s + self.chosen_allreduce_s())
-        if not self.limit_ratio > 0:
-            raise SpareError(f"limit {self.limit_ratio} ideal lives found, expected above 0")
-        core.limit_ns = max(1, round(min(self.limit_ratio * ideal_s * 1e9, 2.0**61)))
+        core.limit_ns = max(1, round(min(limit_ratio * ideal_s * 1e9, 2.0**61)))
         core.checkpoint_steps = 0
         core.check()  # before closed forms see the values
         core.checkpoint_steps = whole("checkpoint interval in steps", self.chosen_checkpoint_steps())
@@ -193,7 +203,9 @@ class LifeOptions:
 
     def _failures_to(self, core: _core.SpareLifeOptions) -> None:
         if self.trace is not None:
-            core.set_trace([(whole("group", group), time_ns) for group, time_ns in self.trace.failures])
+            if not isinstance(self.trace, FailureTrace):
+                raise SpareError(f"trace {self.trace!r} found, expected a FailureTrace")
+            core.set_trace(self.trace.checked())
             return
         lifetime = parse_lifetime(self.distribution)
         core.lifetime = getattr(_core.SpareLifetime, lifetime.kind)
@@ -206,9 +218,3 @@ _POLICY = {
     "replication": _core.SparePolicy.replication,
     "checkpoint-only": _core.SparePolicy.checkpoint_only,
 }
-
-
-def _seed(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise SpareError(f"first seed {value!r} found, expected 0 to {(1 << 63) - 1}")
-    return value

@@ -1,28 +1,48 @@
-"""Numbers from outside on their way to the core, and what is said of samples."""
+"""Numbers from outside on their way to the core (what does not fit is a SpareError, never cut or wrapped),
+and what is said of samples."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from prismcore.errors import SpareError
 
-__all__ = ["Estimate", "estimate", "nanoseconds", "student_t_quantile", "whole"]
+__all__ = ["Estimate", "estimate", "nanoseconds", "number", "student_t_quantile", "whole"]
 
 _INT64 = (1 << 63) - 1
 
 
-def whole(name: str, value: int, *, most: int = (1 << 31) - 1) -> int:
-    """The value, where the core can take it."""
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > most:
-        raise SpareError(f"{name} {value!r} found, expected a whole number of at most {most}")
-    return value
+def whole(name: str, value: Any, *, least: int | None = None, most: int = (1 << 31) - 1) -> int:
+    """The value as a plain int, from ``least`` (None: ``-most``) to ``most``."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not (-most if least is None else least) <= value <= most
+    ):
+        expected = f"of at most {most}" if least is None else f"from {least} to {most}"
+        raise SpareError(f"{name} {value!r} found, expected a whole number {expected}")
+    return int(value)
 
 
-def nanoseconds(name: str, seconds: float) -> int:
+def number(name: str, value: Any) -> float:
+    """The value as a plain float; NaN and infinities pass, for the core to refuse where they cannot be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise SpareError(f"{name} {value!r} found, expected a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise SpareError(f"{name} {value!r} found, expected a number of at most 1.8e308") from None
+
+
+def nanoseconds(name: str, value: Any) -> int:
     """Seconds as whole nanoseconds, the nearest."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+    seconds = number(name, value)
+    if not math.isfinite(seconds):
         raise SpareError(f"{name} {seconds!r} found, expected seconds")
     if seconds < 0:
         raise SpareError(f"{name} {seconds} s found, expected 0 or more")

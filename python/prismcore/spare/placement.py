@@ -14,6 +14,7 @@ import numpy as np
 
 from prismcore import _core
 from prismcore.errors import SpareError
+from prismcore.spare.numbers import whole
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -86,14 +87,18 @@ class Placement:
         Raises:
             SpareError: not one domain for each group.
         """
-        return self._core.max_hosts_in_domain(_integers("domain", domain_of_group))
+        return self._core.max_hosts_in_domain(integers("domain", domain_of_group))
 
     def __repr__(self) -> str:
         return f"Placement({self.kind}, groups={self.groups}, redundancy={self.redundancy})"
 
 
-def _integers(what: str, values: Groups) -> NDArray[np.int32]:
-    found = np.asarray(values)
+def integers(what: str, values: Groups) -> NDArray[np.int32]:
+    """One row of integers as the core takes it."""
+    try:
+        found = np.asarray(values)
+    except ValueError as error:  # ragged
+        raise SpareError(f"{what}s: found no row of integers: {error}") from error
     if found.size == 0:
         return np.empty(0, dtype=np.int32)
     if found.dtype.kind not in "iu" or found.ndim != 1:
@@ -106,12 +111,13 @@ def _integers(what: str, values: Groups) -> NDArray[np.int32]:
     return np.ascontiguousarray(found, dtype=np.int32)
 
 
-def _size(what: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise SpareError(f"{what}: found {value!r}, expected an integer")
-    if value not in _INT32:
-        raise SpareError(f"{what}: found {value}, expected at most {_INT32[-1]}")
-    return int(value)
+def checked(placement: Any) -> Placement:
+    """Raises SpareError for what is no placement."""
+    if isinstance(placement, Placement):
+        return placement
+    raise SpareError(
+        f"placement {placement!r} found, expected one of prismcore.spare.placement, as golomb(600, 9)"
+    )
 
 
 def golomb(groups: int, redundancy: int) -> Placement:
@@ -123,7 +129,7 @@ def golomb(groups: int, redundancy: int) -> Placement:
     Raises:
         SpareError: the groups are too few; names both numbers and what would fit.
     """
-    return Placement(_core.SparePlacement.golomb(_size("groups", groups), _size("redundancy", redundancy)))
+    return Placement(_core.SparePlacement.golomb(whole("groups", groups), whole("redundancy", redundancy)))
 
 
 def cyclic(groups: int, redundancy: int) -> Placement:
@@ -132,7 +138,7 @@ def cyclic(groups: int, redundancy: int) -> Placement:
     Raises:
         SpareError: redundancy is not within 1 to groups.
     """
-    return Placement(_core.SparePlacement.cyclic(_size("groups", groups), _size("redundancy", redundancy)))
+    return Placement(_core.SparePlacement.cyclic(whole("groups", groups), whole("redundancy", redundancy)))
 
 
 def replication(groups: int, redundancy: int) -> Placement:
@@ -142,7 +148,7 @@ def replication(groups: int, redundancy: int) -> Placement:
         SpareError: redundancy does not divide groups.
     """
     return Placement(
-        _core.SparePlacement.replication(_size("groups", groups), _size("redundancy", redundancy))
+        _core.SparePlacement.replication(whole("groups", groups), whole("redundancy", redundancy))
     )
 
 
@@ -153,10 +159,12 @@ def random(groups: int, redundancy: int, *, seed: int = 0) -> Placement:
     Raises:
         SpareError: redundancy is not within 1 to groups, or the seed not within 64 bits.
     """
-    if not 0 <= seed < 1 << 64:
-        raise SpareError(f"seed: found {seed}, expected 0 to 2^64 - 1")
     return Placement(
-        _core.SparePlacement.random(_size("groups", groups), _size("redundancy", redundancy), seed)
+        _core.SparePlacement.random(
+            whole("groups", groups),
+            whole("redundancy", redundancy),
+            whole("seed", seed, least=0, most=(1 << 64) - 1),
+        )
     )
 
 
@@ -175,7 +183,7 @@ def domains(redundancy: int, domain_of_group: Groups) -> Placement:
         SpareError: redundancy is not within 1 to N.
     """
     return Placement(
-        _core.SparePlacement.domains(_size("redundancy", redundancy), _integers("domain", domain_of_group))
+        _core.SparePlacement.domains(whole("redundancy", redundancy), integers("domain", domain_of_group))
     )
 
 
@@ -188,12 +196,15 @@ def custom(stacks: Sequence[Sequence[int]] | NDArray[np.integer[Any]]) -> Placem
     Raises:
         SpareError: ragged rows, a type out of range, twice in a group, or with another number of hosts.
     """
-    widths = {len(row) for row in stacks}
+    try:
+        widths = {len(row) for row in stacks}
+    except TypeError as error:
+        raise SpareError(f"placement: {error}: expected a row of types for each group") from error
     if len(widths) != 1:
         raise SpareError(
             f"placement: found stacks of {sorted(widths) or 'no'} types, expected one length for all groups"
         )
-    flat = _integers("type", np.asarray(stacks).reshape(-1))
+    flat = integers("type", np.asarray(stacks).reshape(-1))
     return Placement(_core.SparePlacement.custom(len(stacks), widths.pop(), flat))
 
 
@@ -203,28 +214,26 @@ def golomb_ruler(marks: int) -> list[int]:
     Raises:
         SpareError: marks is not within 1 to 512.
     """
-    return _core.golomb_ruler(_size("marks", marks))
+    return _core.golomb_ruler(whole("marks", marks))
 
 
 def groups_needed(redundancy: int) -> int:
     """From this many groups on every number of groups holds ``golomb`` of this redundancy: 2 x ruler
     length + 1. (The paper asserts more than 2 x length - 1; at exactly 2 x length the two ends of the ruler
     meet twice.)"""
-    return _core.groups_needed(_size("redundancy", redundancy))
+    return _core.groups_needed(whole("redundancy", redundancy))
 
 
 def largest_redundancy(groups: int) -> int:
     """The largest redundancy that ``golomb`` places on so many groups."""
-    if _size("groups", groups) < 1:
-        raise SpareError(f"groups: found {groups}, expected 1 or more")
-    return _core.largest_redundancy(groups)
+    return _core.largest_redundancy(whole("groups", groups, least=1))
 
 
 def fewest_hosts_in_domain(redundancy: int, domain_of_group: Groups) -> int:
     """ceil(s r / N), s the groups of the largest domain: a domain hosts s r types and there are N."""
-    found = _integers("domain", domain_of_group)
-    if not 1 <= redundancy <= len(found):
+    found = integers("domain", domain_of_group)
+    if not 1 <= whole("redundancy", redundancy) <= len(found):
         raise SpareError(
-            f"placement: found redundancy {redundancy} on {len(found)} groups, expected 1 to {len(found)}"
+            f"placement: found redundancy {redundancy} and groups {len(found)}, expected 1 to {len(found)}"
         )
     return _core.fewest_hosts_in_domain(redundancy, found)

@@ -17,6 +17,7 @@ from prismcore.errors import SpareError
 from prismcore.spare.candidate import Candidate, predict
 from prismcore.spare.closed_form import Policy
 from prismcore.spare.life import LifeOptions, LifeResult, simulate
+from prismcore.spare.numbers import whole
 from prismcore.spare.placement import groups_needed, largest_redundancy
 
 __all__ = ["FleetPlan", "PlanOptions", "Saving", "divisors", "plan", "simulate_in_rounds"]
@@ -108,6 +109,11 @@ def plan(options: PlanOptions, tell: Tell | None = None) -> FleetPlan:
     Raises:
         SpareError: groups too few for any redundancy, or values that cannot be.
     """
+    if not isinstance(options.life, LifeOptions):
+        raise SpareError(f"life {options.life!r} found, expected LifeOptions")
+    granularities = _granularities(options)
+    options = dataclasses.replace(options, granularities=granularities)
+    dataclasses.replace(options.life, policy="checkpoint-only", micro_batches=1).to_core(1)  # checks
     search = _Search(options, tell)
     grid = [
         predict(options.life, "spare", r, m) for m in options.granularities for r in _redundancies(options)
@@ -143,20 +149,21 @@ def plan(options: PlanOptions, tell: Tell | None = None) -> FleetPlan:
 
 def divisors(micro_batches: int) -> tuple[int, ...]:
     """Granularities of a shard of so many micro-batches: parts are equal, and whole micro-batches."""
-    return tuple(m for m in range(1, micro_batches + 1) if micro_batches % m == 0)
+    most = whole("micro-batches", micro_batches, least=1)
+    return tuple(m for m in range(1, most + 1) if most % m == 0)
 
 
 def simulate_in_rounds(options: LifeOptions, tell: Tell | None = None, what: str = "") -> LifeResult:
     """As :func:`prismcore.spare.life.simulate`, some seeds at a time, so that progress can be told."""
-    at_once = options.threads or 1
+    at_once = 1 if options.threads is None else whole("threads", options.threads, least=1)
+    of = whole("seeds", options.seeds, least=1)
+    first_seed = whole("first seed", options.first_seed, least=0, most=(1 << 63) - of)
     rounds: list[LifeResult] = []
-    for first in range(0, options.seeds, at_once):
+    for first in range(0, of, at_once):
         if tell is not None:
-            tell(first, options.seeds, what)
-        seeds = min(at_once, options.seeds - first)
-        rounds.append(
-            simulate(dataclasses.replace(options, first_seed=options.first_seed + first, seeds=seeds))
-        )
+            tell(first, of, what)
+        seeds = min(at_once, of - first)
+        rounds.append(simulate(dataclasses.replace(options, first_seed=first_seed + first, seeds=seeds)))
     return dataclasses.replace(
         rounds[0],
         options=options,
@@ -165,20 +172,30 @@ def simulate_in_rounds(options: LifeOptions, tell: Tell | None = None, what: str
     )
 
 
+def _granularities(options: PlanOptions) -> tuple[int, ...]:
+    if isinstance(options.granularities, (str, bytes)) or not isinstance(options.granularities, Iterable):
+        raise SpareError(f"granularities {options.granularities!r} found, expected whole numbers")
+    found = tuple(whole("granularity", m, least=1) for m in options.granularities)
+    if not found:
+        raise SpareError("no granularity found, expected one or more, as (1, 8)")
+    return found
+
+
 def _redundancies(options: PlanOptions) -> Sequence[int]:
     groups = options.life.groups
     most = largest_redundancy(groups)
     if options.redundancy is not None:
+        whole("redundancy", options.redundancy, least=1)
         if options.redundancy > most:
             raise SpareError(
-                f"redundancy {options.redundancy} and {groups} groups found, expected "
+                f"redundancy {options.redundancy} and groups {groups} found, expected "
                 f"{_needed(options.redundancy)} groups or redundancy {most} at most, so that two groups "
                 "share at most one shard type"
             )
         return (options.redundancy,)
     if most < 2:
         raise SpareError(
-            f"{groups} groups found, expected at least {groups_needed(2)} for redundancy 2: with fewer no "
+            f"groups {groups} found, expected at least {groups_needed(2)} for redundancy 2: with fewer no "
             "group can be lost"
         )
     return range(2, min(most, MOST_REDUNDANCY) + 1)

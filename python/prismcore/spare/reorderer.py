@@ -14,7 +14,8 @@ import numpy as np
 
 from prismcore import _core
 from prismcore.errors import SpareError
-from prismcore.spare.placement import Placement, _integers, _size
+from prismcore.spare.numbers import whole
+from prismcore.spare.placement import Placement, checked, integers
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -75,7 +76,7 @@ class Plan:
         Raises:
             SpareError: a later call changed the layout, the plan is a wipe-out, or no such group.
         """
-        return [Part(*pair) for pair in self._solver.work(_size("group", group), self._version)]
+        return [Part(*pair) for pair in self._solver.work(whole("group", group), self._version)]
 
 
 class Reorderer:
@@ -96,7 +97,7 @@ class Reorderer:
 
     def __init__(self, placement: Placement, *, micro_batches: int = 1) -> None:
         self._placement = placement
-        self._solver = _core.SpareReorderer(placement.core, _size("micro_batches", micro_batches))
+        self._solver = _core.SpareReorderer(checked(placement).core, whole("micro_batches", micro_batches))
 
     @property
     def placement(self) -> Placement:
@@ -125,7 +126,7 @@ class Reorderer:
         return self._solver.digest
 
     def alive(self, group: int) -> bool:
-        return self._solver.alive(_size("group", group))
+        return self._solver.alive(whole("group", group))
 
     def fail(self, groups: Groups) -> Plan:
         """Groups go down, all at once; their order does not matter.
@@ -165,15 +166,15 @@ class Reorderer:
         Raises:
             SpareError: after a wipe-out, or no such group.
         """
-        return [Part(*pair) for pair in self._solver.work(_size("group", group), 0)]
+        return [Part(*pair) for pair in self._solver.work(whole("group", group), 0)]
 
     def owner(self, type: int, part: int = 0) -> int:
         """Whose gradient of the part counts from the next step on."""
-        return self._solver.owner(_size("type", type), _size("part", part))
+        return self._solver.owner(whole("type", type), whole("part", part))
 
     def holder(self, type: int, part: int = 0) -> int:
         """Whose gradient of the part counts in the running step: a survivor that computed or patches it."""
-        return self._solver.holder(_size("type", type), _size("part", part))
+        return self._solver.holder(whole("type", type), whole("part", part))
 
     def owners(self) -> NDArray[np.int32]:
         """(N, m): ``owner`` of every part."""
@@ -202,4 +203,4 @@ class Reorderer:
 def _list(groups: Groups) -> NDArray[np.int32]:
     if isinstance(groups, bool):
         raise SpareError(f"groups: found {groups}, expected integers")
-    return _integers("group", [groups] if isinstance(groups, (int, np.integer)) else groups)
+    return integers("group", [groups] if isinstance(groups, (int, np.integer)) else groups)

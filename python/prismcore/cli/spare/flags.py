@@ -67,7 +67,7 @@ def add_interval(parser: argparse.ArgumentParser) -> None:
 def check_redundancy(args: argparse.Namespace) -> None:
     if args.redundancy is not None and args.redundancy > args.groups:
         raise UsageError(
-            f"redundancy {args.redundancy} and {args.groups} groups found, expected a redundancy of at most "
+            f"redundancy {args.redundancy} and groups {args.groups} found, expected a redundancy of at most "
             f"{args.groups}: a group hosts a type once"
         )
 
@@ -207,6 +207,7 @@ class Fleet:
 def fleet_of(args: argparse.Namespace) -> Fleet:
     """Raises UsageError where flags do not go together, PrismError for a job without step costs or a
     trace that cannot be read."""
+    from prismcore.report.units import plural
     from prismcore.spare import fleet as fleets
     from prismcore.spare.failures import FailureTrace
     from prismcore.spare.life import LifeOptions
@@ -237,8 +238,8 @@ def fleet_of(args: argparse.Namespace) -> Fleet:
     if trace is not None:
         mtbf_s = max(max(ns for _, ns in trace.failures) / 1e9 / len(trace.failures), 1e-3)
         notes.append(
-            f"{args.trace}: {len(trace.failures):,} failures, one in {mtbf_s:,.1f} s; closed forms take that "
-            "rate, and no group fails after the last"
+            f"{args.trace}: {plural(len(trace.failures), 'failure')}, one in {mtbf_s:,.1f} s; closed forms "
+            "take that rate, and no group fails after the last"
         )
     life = LifeOptions(
         groups=args.groups,
@@ -284,7 +285,7 @@ def job_costs(path: Path) -> StepCosts:
 
 def job_words(path: Path, costs: StepCosts, groups: int, *, taken: bool) -> str:
     """What was found in the job, in one line."""
-    from prismcore.report.units import format_ns
+    from prismcore.report.units import format_ns, plural
 
     text = (
         f"{path}: a step of {format_ns(costs.iteration_ns)} is a shard of {format_ns(costs.shard_ns)} and "
@@ -295,7 +296,8 @@ def job_words(path: Path, costs: StepCosts, groups: int, *, taken: bool) -> str:
     if not taken:
         text += "; --allreduce-s replaces the latter"
     elif costs.groups != groups:
-        text += f"; the job has {costs.groups:,} groups, not {groups:,}: a reduction over more takes longer"
+        has = plural(costs.groups, "group")
+        text += f"; the job has {has}, not {groups:,}: a reduction over more takes longer"
     return text
 
 

@@ -106,8 +106,9 @@ def _racks(groups: int, rack_groups: int) -> list[int]:
 def _show(args: argparse.Namespace, placement: Placement) -> None:
     from prismcore.report.spare_place import placement_fields, stacks_table
     from prismcore.report.table import fields_table
+    from prismcore.report.units import plural
 
     racks = None if args.rack_groups is None else _racks(args.groups, args.rack_groups)
-    title = f"{placement.kind} placement of {placement.groups:,} shard types"
+    title = f"{placement.kind} placement of {plural(placement.groups, 'shard type')}"
     output.show(fields_table(title, placement_fields(placement, racks)))
     output.show("", stacks_table(placement, SHOWN_GROUPS))
