@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from prismcore.errors import CollectError, OutOfMemoryError, RankFailedError
 from prismcore.graph import Graph
+from prismcore.launch import scout
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
-from prismcore.launch.modules import find_program, installed, mentions, top_level_imports
+from prismcore.launch.modules import find_program, mentions, split_by_place, top_level_imports
 from prismcore.profiles.cluster import cluster_text
 
 WORLD = 16
@@ -281,10 +283,113 @@ if True:
     assert top_level_imports("def broken(:") == []
 
 
-def test_modules_beside_the_script_are_left_to_the_ranks(tmp_path, monkeypatch):
+def test_modules_are_told_apart_by_where_they_lie(tmp_path, monkeypatch):
     (tmp_path / "beside.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert installed(["os", "numpy.linalg", "beside", "absent_module"]) == ["os", "numpy.linalg"]
+    names = ["os", "numpy.linalg", "beside", "beside.name", "absent_module"]
+    assert split_by_place(names) == (["os", "numpy.linalg"], ["beside", "beside.name"])
+
+
+IMPORTED_ONCE = """
+import counted
+import {module}
+from torch.distributed import TCPStore, split_group
+import dist_user
+import torch, torch.distributed as dist
+rank = int(__import__("os").environ["RANK"])
+print("process", __import__("os").getpid(), flush=True)
+torch.cuda.set_device(rank % 8)
+dist.init_process_group("nccl")
+dist_user.store()
+dist.all_reduce(torch.ones(8, device="cuda"))
+torch.cuda.synchronize()
+{module}.check(rank)
+"""
+COUNTED = """
+import os, pathlib
+with open(pathlib.Path(__file__).with_name(__name__ + ".log"), "a") as log:
+    log.write(f"{os.getpid()}\\n")
+"""
+DIST_USER = """
+from torch.distributed import TCPStore
+def store():
+    assert type(TCPStore("127.0.0.1", 1, 16, False)).__name__ == "GhostStore"
+"""
+# By name, what they do at import that only a rank may do, and what a rank finds afterwards.
+OF_A_RANK = {
+    "reads_rank": ("mine = int(os.environ.get('RANK', '-1'))", "mine == rank"),
+    "asks_for_rank": ("mine = 'RANK' in os.environ", "mine"),
+    "copies_environment": ("mine = dict(os.environ)", "mine.get('RANK') == str(rank)"),
+    "reads_local_rank": ("from helper import mine", "mine == str(rank % 8)"),
+    "parses": (
+        "mine = argparse.ArgumentParser(); mine.add_argument('--flag', action='store_true')\n"
+        "mine = mine.parse_known_args()[0]",
+        "mine.flag",
+    ),
+    "keeps_arguments": ("from sys import argv as mine", "mine[1:] == ['--flag']"),
+    "sets_device": ("torch.cuda.set_device(0); mine = torch.ones(1, device='cuda')", "mine.is_cuda"),
+    "starts_thread": (
+        "mine = threading.Thread(target=time.sleep, args=(60,), daemon=True); mine.start()",
+        "mine in threading.enumerate() and mine.is_alive()",
+    ),
+    "starts_process": ("mine = subprocess.Popen(['sleep', '60'])", "mine.poll() is None"),
+    "fails": ("mine = os.environ['LOCAL_RANK']", "mine == str(rank % 8)"),
+    "leaves": ("mine = 1\nif 'RANK' not in os.environ: os._exit(3)", "mine"),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("module", OF_A_RANK)
+def test_what_is_imported_in_the_parent_is_as_if_the_rank_had(tmp_path, monkeypatch, module):
+    """`counted` and `dist_user` are imported twice for all ranks (watched, then in the parent), what only a
+    rank may do in each of them."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    body, check = OF_A_RANK[module]
+    uses = "import argparse, os, subprocess, sys, threading, time, torch\n"
+    for name, text in {
+        "counted": COUNTED,
+        "dist_user": DIST_USER,
+        "helper": "import os\nmine = os.environ.get('LOCAL_RANK')",
+        module: f"{uses}{COUNTED}\n{body}\ndef check(rank):\n    assert {check}, mine\n",
+    }.items():
+        (packages / f"{name}.py").write_text(text)
+    (tmp_path / "train.py").write_text(IMPORTED_ONCE.format(module=module))
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    with launcher(tmp_path) as ranks:
+        ends = []
+        for rank in (9, 2):
+            ranks.start(rank)
+            ends.append(ranks.next_end())
+    assert [failure(end) for end in ends] == [None, None], [end.output for end in ends]
+    processes = {end.last_lines(100)[0].split()[1] for end in ends}
+    assert len(processes) == 2
+    assert not processes & set((packages / "counted.log").read_text().split())
+    assert processes <= set((packages / f"{module}.log").read_text().split())
+
+
+@pytest.mark.torch
+def test_a_module_beside_the_script_hides_an_installed_one(tmp_path):
+    (tmp_path / "rich.py").write_text("own = True")
+    (tmp_path / "train.py").write_text(
+        "import rich\nassert rich.own\nimport sys\nprint(sys.path[0])\nsys.exit(7)"
+    )
+    with launcher(tmp_path) as ranks:
+        ranks.start(0)
+        end = ranks.next_end()
+    assert (end.exit_code, end.last_lines(1)) == (7, [str(tmp_path)])
+
+
+@pytest.mark.torch
+def test_an_import_that_does_not_end_is_left_to_the_ranks(tmp_path, monkeypatch):
+    (tmp_path / "endless.py").write_text("import os, time\nif 'RANK' not in os.environ: time.sleep(600)")
+    (tmp_path / "train.py").write_text("import endless, sys\nsys.exit(7)")
+    monkeypatch.setattr(scout, "TIMEOUT_S", 1.0)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = set(sys.modules)
+    scout.import_for_all_ranks(["endless"])
+    assert "endless" not in set(sys.modules) - names
+    assert descendants(os.getpid()) == set()
 
 
 def test_a_program_is_a_script_or_a_module(tmp_path):

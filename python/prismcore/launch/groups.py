@@ -15,6 +15,8 @@ from typing import Any
 
 import torch.distributed.distributed_c10d as c10d
 
+from prismcore.launch import late
+
 __all__ = ["GroupTable"]
 
 
@@ -28,11 +30,7 @@ class GroupTable:
     def install(self) -> None:
         """Listens to every way that torch makes groups; call once, before the program runs."""
         c10d._new_group_with_tag = self._new_group(c10d._new_group_with_tag)
-        c10d.split_group = self._split_group(c10d.split_group)
-        # The package re-exports it by value.
-        import torch.distributed
-
-        torch.distributed.split_group = c10d.split_group
+        late.use_split_group(self._split_group)
 
     def members(self, name: str) -> list[int] | None:
         """Ranks of the group that torch calls ``name``, by position."""

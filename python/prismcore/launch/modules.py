@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import os
 import sys
@@ -10,7 +11,17 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Program", "find_program", "installed", "mentions", "top_level_imports"]
+import prismcore
+
+__all__ = [
+    "Program",
+    "find_program",
+    "is_loaded",
+    "is_shared_code",
+    "mentions",
+    "split_by_place",
+    "top_level_imports",
+]
 
 
 class Program:
@@ -20,6 +31,10 @@ class Program:
         self.path = path
         self.module = module
         self.arguments = arguments
+
+    def search_folder(self, folder: str) -> str:
+        """What Python puts in front of ``sys.path``: where the script lies, or the working folder."""
+        return str(self.path.parent) if self.module is None else folder
 
     def source(self) -> str:
         return self.path.read_text(encoding="utf-8", errors="replace")
@@ -87,33 +102,48 @@ def mentions(source: str, name: str) -> bool:
     )
 
 
-def installed(names: Iterable[str]) -> list[str]:
-    """Those of the names that belong to an installed package or the standard library.
+def is_loaded(name: str) -> bool:
+    """Whether the module, or the attribute of a module that ``from a import b`` may also mean, is there."""
+    parent, _, last = name.rpartition(".")
+    return name in sys.modules or (parent in sys.modules and hasattr(sys.modules[parent], last))
 
-    A module beside the script may do at import what only a rank may do (set a device, read its
-    rank), so it is left to the ranks.
+
+@functools.cache
+def _shared_folders() -> tuple[str, ...]:
+    keys = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [sysconfig.get_path(key) for key in keys] + [str(Path(prismcore.__file__).parent)]
+    return tuple(os.path.realpath(path) + os.sep for path in paths)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_shared_code(file: str) -> bool:
+    """Whether a file belongs to an installed package, the standard library or prismcore, or is none."""
+    return file.startswith("<") or os.path.realpath(file).startswith(_shared_folders())
+
+
+def split_by_place(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those of the names that belong to an installed package or the standard library, and those that lie
+    elsewhere: beside the script, on PYTHONPATH, in an editable install. Names of nothing are left out.
     """
-    folders = tuple(
-        os.path.realpath(path) + os.sep
-        for key, path in sysconfig.get_paths().items()
-        if key in ("stdlib", "platstdlib", "purelib", "platlib")
-    )
-    verdicts: dict[str, bool] = {}
+    verdicts: dict[str, bool | None] = {}
 
-    def verdict(top: str) -> bool:
+    def is_installed(top: str) -> bool | None:
         if top in sys.stdlib_module_names:
             return True
         try:
             spec = importlib.util.find_spec(top)
         except (ImportError, ValueError):
-            return False
+            return None
         if spec is None:
-            return False
+            return None
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
-        return any(os.path.realpath(place).startswith(folders) for place in places)
+        return all(is_shared_code(place) for place in places)  # a namespace may lie in several
 
     for name in names:
         top = name.partition(".")[0]
         if top not in verdicts:
-            verdicts[top] = verdict(top)
-    return [name for name in names if verdicts[name.partition(".")[0]]]
+            verdicts[top] = is_installed(top)
+    placed = {
+        wanted: [n for n in names if verdicts[n.partition(".")[0]] is wanted] for wanted in (True, False)
+    }
+    return placed[True], placed[False]

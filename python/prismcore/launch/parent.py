@@ -7,6 +7,7 @@ would refuse it in the children.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from prismcore.errors import PrismError
 from prismcore.launch.environment import rank_environment
-from prismcore.launch.modules import find_program, installed, top_level_imports
+from prismcore.launch.modules import find_program, is_loaded, split_by_place, top_level_imports
 from prismcore.launch.processes import die_with_parent, kill_group, stop
 from prismcore.launch.protocol import Channel, Values, read_record
+from prismcore.launch.scout import import_for_all_ranks
 
 if TYPE_CHECKING:
     from prismcore.launch.rank import RankJob
@@ -44,12 +46,13 @@ def _import_torch(gpus_per_node: int) -> None:
     # process so marked. Modules ask while they are imported.
     torch._C._cuda_getDeviceCount = lambda: gpus_per_node
     if torch.distributed.is_available():
-        from prismcore.launch import objects
+        from prismcore.launch import late, objects
 
         objects.install()
+        late.install()
 
 
-def _import_modules(source: str, preload: list[str]) -> None:
+def _import_modules(names: list[str], search_folder: str, preload: list[str]) -> None:
     import torch
 
     for name in preload:
@@ -60,15 +63,18 @@ def _import_modules(source: str, preload: list[str]) -> None:
             if not isinstance(error, ImportError):
                 told = f"importing it ended with {type(error).__name__}: {told}"
             raise SetupError(f"--preload {name}: {told}") from error
-    for name in installed(top_level_imports(source)):
-        if "." in name and name.rpartition(".")[0] in sys.modules:
-            parent, _, last = name.rpartition(".")
-            if hasattr(sys.modules[parent], last):
+    sys.path.insert(0, search_folder)  # as in a rank: modules there hide installed ones
+    try:
+        installed, others = split_by_place(names)
+        for name in installed:
+            if is_loaded(name):
                 continue
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit):  # the ranks import it again, and say so
-            continue
+            with contextlib.suppress(Exception, SystemExit):  # the ranks import it again, and say so
+                importlib.import_module(name)
+        import_for_all_ranks(others)
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(search_folder)
     if torch.cuda.is_initialized():
         raise SetupError(
             "a module that the script imports at its top level starts the device, so that ranks cannot be "
@@ -84,7 +90,8 @@ def _prepare(setup: dict[str, Any]) -> RankJob:
     except FileNotFoundError as error:
         raise SetupError(str(error)) from error
     _import_torch(setup["gpus_per_node"])
-    _import_modules(program.source(), setup["preload"])
+    names = top_level_imports(program.source())
+    _import_modules(names, program.search_folder(str(folder)), setup["preload"])
     from prismcore.launch.rank import RankJob
     from prismcore.profiles.cluster import parse_cluster
     from prismcore.profiles.device import load_device

@@ -21,7 +21,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
 from prismcore.adapters.megatron_experts import ExpertRouting
-from prismcore.launch import call_sites, objects
+from prismcore.launch import call_sites, late, objects
 from prismcore.launch.cudnn import switch_off_cudnn
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.host_group import HOST_GROUP_MARK, HostGroups
@@ -147,19 +147,17 @@ class RankRun:
     def _run_program(self) -> None:
         program = self.job.program
         sys.argv = [str(program.path), *program.arguments]
+        sys.path.insert(0, program.search_folder(self.job.folder))
         if program.module is not None:
-            sys.path.insert(0, self.job.folder)
             runpy.run_module(program.module, run_name="__main__", alter_sys=True)
         else:
-            sys.path.insert(0, str(program.path.parent))
             runpy.run_path(str(program.path), run_name="__main__")
 
     def _store_in_front(self) -> None:
         """Every way to a store of torch's ends at the ghost store: env://, tcp://, TCPStore(...)."""
         rendezvous = sys.modules["torch.distributed.rendezvous"]
         rendezvous._create_c10d_store = lambda *args, **kwargs: self._store  # type: ignore[attr-defined]
-        for module in (torch.distributed, rendezvous):
-            module.TCPStore = lambda *args, **kwargs: self._store  # type: ignore[union-attr]
+        late.use_store(self._store)
 
     def _keep_peaks(self) -> None:
         """A program may reset torch's peaks: fold in what they were."""
