@@ -7,7 +7,7 @@ depth, nor for the least change, and building their graphs is not counted. Times
 the calling thread.
 
     python benchmarks/spare_solver.py [--json] [--groups LIST] [--redundancy R] [--micro-batches LIST]
-                                      [--lives N] [--samples N] [--placement golomb|random]
+                                      [--lives N] [--samples N] [--placement golomb|spread|random]
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--micro-batches", default="1,8", help="comma-separated")
     parser.add_argument("--lives", type=int, default=3)
     parser.add_argument("--samples", type=int, default=40, help="of the solvers that start anew; 0: none")
-    parser.add_argument("--placement", choices=["golomb", "random"], default="golomb")
+    parser.add_argument("--placement", choices=["golomb", "spread", "random"], default="golomb")
     parser.add_argument("--per-depth", action="store_true", help="also a row for each depth")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -104,6 +104,12 @@ void init_placement(nb::module_& m) {
           },
           no_gil)
       .def_static(
+          "spread",
+          [](std::int32_t groups, std::int32_t redundancy) {
+            return Placement::spread(groups, redundancy, check_signals);
+          },
+          no_gil)
+      .def_static(
           "cyclic",
           [](std::int32_t groups, std::int32_t redundancy) {
             return Placement::cyclic(groups, redundancy, check_signals);

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "spare/difference_set.h"
+#include "spare/random.h"
 
 namespace prism::spare {
 namespace {
@@ -120,6 +124,29 @@ std::vector<std::int32_t> written_out(const Mark& mark, std::int32_t marks) {
   return ruler;
 }
 
+// Appends the mark where its differences to all others, both directions, are new.
+void take_mark(std::int32_t mark, std::int32_t modulus, std::vector<std::int32_t>& ruler,
+               std::vector<bool>& taken) {
+  std::size_t done = 0;
+  const auto both = [&](std::size_t i) {
+    const std::int32_t up = mark > ruler[i] ? mark - ruler[i] : mark - ruler[i] + modulus;
+    return std::pair(static_cast<std::size_t>(up), static_cast<std::size_t>(modulus - up));
+  };
+  for (; done < ruler.size(); ++done) {
+    const auto [up, down] = both(done);
+    if (up == down || taken[up]) break;  // down is taken when up is
+    taken[up] = taken[down] = true;
+  }
+  if (done == ruler.size()) {
+    ruler.push_back(mark);
+    return;
+  }
+  while (done-- > 0) {
+    const auto [up, down] = both(done);
+    taken[up] = taken[down] = false;
+  }
+}
+
 std::vector<std::int32_t> constructed(std::int32_t marks) {
   std::vector<std::int32_t> best;
   walk_constructions(marks, [&](const auto& mark, std::int32_t length) {
@@ -187,6 +214,27 @@ std::vector<std::vector<std::int32_t>> rulers_for(std::int32_t groups, std::int3
     found.push_back(written_out(mark, marks));
   });
   return found;
+}
+
+std::vector<std::int32_t> spread_ruler(std::int32_t groups, std::int32_t marks, Pulse& pulse) {
+  constexpr std::uint64_t kTries = 8;
+  std::vector<std::int32_t> order(static_cast<std::size_t>(groups));
+  std::vector<std::int32_t> best;
+  for (std::uint64_t seed = 0; seed < kTries && std::ssize(best) < marks; ++seed) {
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<bool> taken(order.size(), false);  // by difference
+    std::vector<std::int32_t> ruler = {0};
+    Draw draw(seed);
+    for (std::int32_t i = 1; i < groups && std::ssize(ruler) < marks; ++i) {
+      pulse.beat(std::ssize(ruler));
+      std::swap(order[static_cast<std::size_t>(i)],
+                order[static_cast<std::size_t>(i + draw.below(groups - i))]);
+      take_mark(order[static_cast<std::size_t>(i)], groups, ruler, taken);
+    }
+    if (ruler.size() > best.size()) best = std::move(ruler);
+  }
+  std::sort(best.begin(), best.end());
+  return best;
 }
 
 std::int32_t groups_needed(std::int32_t marks) { return 2 * golomb_ruler(marks).back() + 1; }

@@ -34,6 +34,10 @@ std::vector<std::int32_t> ruler_for(std::int32_t groups, std::int32_t marks);
 // at most some dozens.
 std::vector<std::vector<std::int32_t>> rulers_for(std::int32_t groups, std::int32_t marks);
 
+// Up to `marks` marks that lie all over a circle of `groups`, 0 first, their differences distinct
+// modulo `groups`: as many of them as a bounded, seeded search finds.
+std::vector<std::int32_t> spread_ruler(std::int32_t groups, std::int32_t marks, Pulse& pulse);
+
 // From this many groups on every circle holds a ruler of `marks` marks: 2 * length + 1.
 std::int32_t groups_needed(std::int32_t marks);
 // The most marks that a circle of `groups` holds, as far as ruler_for knows. `poll` is called

@@ -51,7 +51,7 @@ std::vector<std::int32_t> shifted(std::int32_t groups, std::span<const std::int3
 }  // namespace
 
 std::string_view name(PlacementKind kind) {
-  constexpr std::string_view names[] = {"golomb", "domains",     "random",
+  constexpr std::string_view names[] = {"golomb", "spread",      "domains", "random",
                                         "cyclic", "replication", "custom"};
   return names[static_cast<std::size_t>(kind)];
 }
@@ -87,6 +87,20 @@ Placement Placement::golomb(std::int32_t groups, std::int32_t redundancy, const 
   }
   Pulse pulse(poll);
   return Placement(groups, redundancy, PlacementKind::kGolomb, shifted(groups, ruler, pulse),
+                   pulse);
+}
+
+Placement Placement::spread(std::int32_t groups, std::int32_t redundancy, const Poll& poll) {
+  check_sizes(groups, redundancy);
+  Pulse pulse(poll);
+  const std::vector<std::int32_t> ruler = spread_ruler(groups, redundancy, pulse);
+  if (std::ssize(ruler) < redundancy) {
+    throw SpareError("spread placement: found " + both(groups, redundancy) + ", expected at most " +
+                     std::to_string(ruler.size()) +
+                     ", as many marks as were found whose differences all differ; the golomb "
+                     "placement may hold more");
+  }
+  return Placement(groups, redundancy, PlacementKind::kSpread, shifted(groups, ruler, pulse),
                    pulse);
 }
 
@@ -216,7 +230,8 @@ std::int32_t Placement::max_shared(const Poll& poll) const {
   std::vector<std::int32_t> shared(at(groups_), 0);
   std::int32_t most = 0;
   // Where stacks are shifts of one another, every group sees what the first one sees.
-  const bool alike = kind_ == PlacementKind::kGolomb || kind_ == PlacementKind::kCyclic;
+  const bool alike = kind_ == PlacementKind::kGolomb || kind_ == PlacementKind::kSpread ||
+                     kind_ == PlacementKind::kCyclic;
   for (std::int32_t group = 0; group < (alike ? 1 : groups_) && most < redundancy_; ++group) {
     pulse.beat(2 * std::int64_t{redundancy_} * redundancy_);
     for (const std::int32_t type : stack(group)) {

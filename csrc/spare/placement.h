@@ -16,6 +16,7 @@ namespace prism::spare {
 
 enum class PlacementKind : std::uint8_t {
   kGolomb,
+  kSpread,
   kDomains,
   kRandom,
   kCyclic,
@@ -30,6 +31,9 @@ class Placement {
   // custom, the first types of the stacks are a permutation: at depth 1 every type is computed
   // once. Large ones take long: `poll` is called meanwhile, and what it throws ends the work.
   static Placement golomb(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
+  // Shifts of marks all over the circle: two types share at most one group as with golomb, and work
+  // reaches any group over few others, but fewer marks fit.
+  static Placement spread(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
   static Placement cyclic(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});
   // Blocks: r divides N.
   static Placement replication(std::int32_t groups, std::int32_t redundancy, const Poll& poll = {});

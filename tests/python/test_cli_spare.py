@@ -88,7 +88,7 @@ def test_place_json():
     assert report["stacks"] == placement.golomb(200, 9).stacks().tolist()
 
 
-@pytest.mark.parametrize("kind", ["golomb", "random", "cyclic", "replication", "domains"])
+@pytest.mark.parametrize("kind", ["golomb", "spread", "random", "cyclic", "replication", "domains"])
 def test_place_kinds(kind):
     racks = ["--rack-groups", "10"] if kind == "domains" else []
     report = answer("place", "--groups", "120", "--redundancy", "4", "--kind", kind, *racks)

@@ -15,6 +15,7 @@ RANDOM = places.random(4_000, 200)
 # Each takes some tenths of a second or more.
 LONG = {
     "golomb": lambda: places.golomb(100_000, 200),
+    "spread": lambda: places.spread(1_000_000, 60),
     "cyclic": lambda: places.cyclic(100_000, 200),
     "replication": lambda: places.replication(100_000, 200),
     "random": lambda: places.random(50_000, 20),

@@ -1,9 +1,10 @@
+import re
 from collections import Counter
 from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prismcore.errors import SpareError
@@ -119,6 +120,26 @@ def test_comparisons(groups, data, seed):
             frozenset(range(b, b + redundancy)) for b in range(0, groups, redundancy)
         }
     assert (places.custom(drawn.stacks()).hosts() == drawn.hosts()).all()
+
+
+@given(groups=st.integers(1, 400), redundancy=st.integers(1, 12))
+def test_spread_shares_one_type_or_says_what_fits(groups, redundancy):
+    assume(redundancy <= groups)
+    try:
+        placed = places.spread(groups, redundancy)
+    except SpareError as error:
+        most = int(re.search(r"expected at most (\d+),", str(error))[1])
+        assert 1 <= most < redundancy
+        placed, redundancy = places.spread(groups, most), most
+    is_placement(placed, groups, redundancy)
+    assert most_shared(placed.stacks()) == placed.max_shared <= 1
+    assert (placed.stacks() == places.spread(groups, redundancy).stacks()).all()
+
+
+def test_spread_lies_all_over_the_circle():
+    marks = places.spread(9375, 20).stacks()[0]
+    assert np.diff([*marks, 9375]).max() < 9375 // 4
+    assert places.golomb(9375, 20).stacks()[0].max() == 283
 
 
 def test_random_is_mixed_and_follows_the_seed():

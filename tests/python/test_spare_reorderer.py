@@ -20,6 +20,8 @@ def placements(draw, most=20):
         kinds.append("replication")
     if redundancy <= places.largest_redundancy(groups):
         kinds += ["golomb"] * 2
+    if groups > redundancy**3:  # a rough bound on what the search finds
+        kinds.append("spread")
     kind = draw(st.sampled_from(kinds))
     if kind == "random":
         return places.random(groups, redundancy, seed=draw(st.integers(0, 99)))

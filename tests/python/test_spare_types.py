@@ -28,6 +28,7 @@ FLAGS = {"jitter_every_group", "record_events"}  # whatever is true or false
 CALLS = {
     "golomb groups": lambda v: places.golomb(v, 2),
     "golomb redundancy": lambda v: places.golomb(20, v),
+    "spread": lambda v: places.spread(20, v),
     "cyclic": lambda v: places.cyclic(v, 2),
     "replication": lambda v: places.replication(20, v),
     "random": lambda v: places.random(v, 2),

@@ -12,7 +12,7 @@ from prismcore.cli.usage import UsageError
 if TYPE_CHECKING:
     from prismcore.spare.placement import Placement
 
-KINDS = ("golomb", "domains", "random", "cyclic", "replication")
+KINDS = ("golomb", "spread", "domains", "random", "cyclic", "replication")
 SHOWN_GROUPS = 8
 
 
@@ -30,8 +30,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--kind",
         choices=KINDS,
         default="golomb",
-        help="golomb: shifts of a Golomb ruler, the paper's (default); domains: hosts of a type in different "
-        "racks; random, cyclic and replication (blocks) to compare",
+        help="golomb: shifts of a Golomb ruler, the paper's (default); spread: marks all over the "
+        "circle, for large fleets; domains: hosts of a type in different racks; "
+        "random, cyclic and replication (blocks) to compare",
     )
     parser.add_argument(
         "--rack-groups",
@@ -93,6 +94,7 @@ def _place(args: argparse.Namespace, redundancy: int) -> Placement:
         return placement.random(args.groups, redundancy, seed=args.seed)
     make = {
         "golomb": placement.golomb,
+        "spread": placement.spread,
         "cyclic": placement.cyclic,
         "replication": placement.replication,
     }[args.kind]
