@@ -2,6 +2,7 @@
 // the bindings map one to the other. Internal faults are PRISM_CHECK (check.h), never these.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -38,7 +39,10 @@ struct MismatchError : Error {
 
 // A rank that runs does something else than the graph recorded of it.
 struct DivergenceError : Error {
-  using Error::Error;
+  DivergenceError(const std::string& text, std::uint32_t of, std::uint64_t at)
+      : Error(text), rank(of), op(at) {}
+  std::uint32_t rank;  // in the world
+  std::uint64_t op;    // number in its program, queries left out
 };
 
 // A SPARe placement, plan or life-time is asked for with values that cannot be.

@@ -37,6 +37,7 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   out["events"] = result.events;
   out["device_time_ns"] = result.device_time_ns;
   out["warnings"] = result.warnings;
+  out["diverged"] = result.diverged;
   const auto column = [&](const char* name, auto member) {
     using Value = std::remove_cvref_t<decltype(std::declval<Interval>().*member)>;
     std::vector<Value> values;
@@ -118,7 +119,7 @@ void init_engine(nb::module_& m) {
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
          const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
          std::int64_t eager_bytes, const PortMemory& memory, std::vector<std::uint32_t> ranks,
-         const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
+         bool follow, const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
         const ReplayOptions options =
             options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         PortRanks outside(memory, std::move(ranks),
@@ -129,7 +130,8 @@ void init_engine(nb::module_& m) {
         ReplayResult result;
         {
           const nb::gil_scoped_release no_gil;
-          result = emulate(graph, options, outside);
+          result =
+              emulate(graph, options, outside, follow ? OnDivergence::follow : OnDivergence::stop);
         }
         auto out = to_dict(std::move(result));
         out["posts"] = outside.messages();
@@ -138,7 +140,7 @@ void init_engine(nb::module_& m) {
       },
       nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
       nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"), nb::arg("ports"),
-      nb::arg("ranks"), nb::arg("idle"));
+      nb::arg("ranks"), nb::arg("follow"), nb::arg("idle"));
   m.def(
       "replay",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,

@@ -27,7 +27,10 @@ void translate(const std::exception_ptr& pointer, void*) {
   } catch (const MismatchError& e) {
     raise("MismatchError", e);
   } catch (const DivergenceError& e) {
-    raise("DivergenceError", e);
+    nb::object error = nb::module_::import_("prismcore.errors").attr("DivergenceError")(e.what());
+    error.attr("rank") = e.rank;
+    error.attr("op") = e.op;
+    PyErr_SetObject(error.type().ptr(), error.ptr());
   } catch (const SpareError& e) {
     raise("SpareError", e);
   } catch (const Error& e) {

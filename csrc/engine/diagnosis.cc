@@ -54,6 +54,25 @@ std::span<const Step> Replayer::steps_at(const RankState& r, std::uint32_t posit
                               : r.outside->blocks[position]->of(0);
 }
 
+// The block of its recorded program that holds the same launch: blocks of outside ranks also end
+// where the rank asks. One past the last if it has left that program.
+std::uint32_t Replayer::recorded_block(const RankState& r, std::uint32_t block) const {
+  const auto launches = [](std::span<const Step> steps) {
+    return std::count_if(steps.begin(), steps.end(),
+                         [](const Step& step) { return step.kind == StepKind::launch; });
+  };
+  std::ptrdiff_t before = 0;
+  for (std::uint32_t p = 0; p < block; ++p) before += launches(steps_at(r, p));
+  std::uint32_t p = 0;
+  if (!r.outside->recorded.left().empty()) return r.num_blocks;
+  for (; p < r.num_blocks; ++p) {
+    const std::ptrdiff_t here = launches(folded_.of(r.blocks[p]));
+    if (before < here) break;
+    before -= here;
+  }
+  return p;
+}
+
 Place Replayer::place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op) const {
   const RankState& r = ranks_[i];
   Place place{r.rank, op, nullptr, {}};
@@ -68,8 +87,9 @@ Place Replayer::place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op)
       if (part.op == op) place.part = &part;
     }
   }
+  const std::uint32_t site = r.outside == nullptr ? block : recorded_block(r, block);
   const auto sites = graph_.program(r.program).call_sites;
-  if (block < sites.size()) place.call_site = graph_.string(sites[block]);
+  if (site < sites.size()) place.call_site = graph_.string(sites[site]);
   return place;
 }
 
@@ -126,7 +146,8 @@ void Replayer::check_meeting(std::uint32_t c, std::uint64_t n, const Meeting& m,
     return true;
   };
   if (!skipped(m.first_rank, part, b)) skipped(i, first, a);
-  throw MismatchError(cat(text, "; all members must call the same collectives in the same order"));
+  throw MismatchError(cat(text, "; all members must call the same collectives in the same order",
+                          those_that_left()));
 }
 
 void Replayer::message_mismatch(const Message& m) const {
@@ -139,7 +160,7 @@ void Replayer::message_mismatch(const Message& m) const {
       "' is sent and received with different ", bytes ? "sizes" : "data types", ": ",
       describe(send), ", ", describe(receive),
       "; sends and receives of a pair match in order, so one of them may be missing or misplaced",
-      bytes ? ", or the split tables of the two ranks disagree" : ""));
+      bytes ? ", or the split tables of the two ranks disagree" : "", those_that_left()));
 }
 
 // Whether a rank has issued its part but its stream has not come to it.
@@ -233,6 +254,16 @@ void Replayer::check_membership(const Stuck& s) const {
   }
 }
 
+// Why outside ranks may disagree with others, where they left what they recorded.
+std::string Replayer::those_that_left() const {
+  std::string text;
+  for (const std::uint32_t i : outside_ranks_) {
+    const std::string& left = ranks_[i].outside->recorded.left();
+    if (!left.empty()) text += cat("; ", left);
+  }
+  return text;
+}
+
 void Replayer::deadlock() const {
   // Follow who waits for whom until a rank comes again or has ended.
   std::vector<std::uint32_t> chain;
@@ -288,7 +319,7 @@ void Replayer::deadlock() const {
     }
     text += cat(links[k], "; ");
   }
-  throw DeadlockError(cat(text, end));
+  throw DeadlockError(cat(text, end, those_that_left()));
 }
 
 }  // namespace prism::engine

@@ -8,6 +8,22 @@
 
 namespace prism::engine {
 
+namespace {
+
+// A ghost that recorded one takes part in the other: only its sizes change.
+bool may_adapt(const Part& a, const Part& b) noexcept {
+  return a.kind == b.kind && (!has_root(a.kind) || a.peer == b.peer);
+}
+
+}  // namespace
+
+// The side that a ghost on the other side adapts to; null: they have to agree.
+const Part* Replayer::leading(const Message& m) const noexcept {
+  const bool sends = leads(ranks_[m.send.rank]);
+  if (sends == leads(ranks_[m.receive.rank])) return nullptr;
+  return sends ? m.send.part : m.receive.part;
+}
+
 bool Replayer::launch(RankState& r, const Step& step) {
   if (r.pending != 0) {
     for (const Part& part : parts(step)) {
@@ -59,7 +75,9 @@ Handle Replayer::enrol(RankState& r, const Part& part) {
   const MessageSide side{MessageSide::not_ready, &part, r.index, r.position};
   const std::uint32_t id = mailbox_.enrol(channel, sends, side, durations_.eager(part));
   const Message& m = mailbox_.at(id);
-  if (m.matched() && m.send.part->content != m.receive.part->content) message_mismatch(m);
+  if (m.matched() && m.send.part->content != m.receive.part->content && leading(m) == nullptr) {
+    message_mismatch(m);
+  }
   return {0, id, true, sends};
 }
 
@@ -83,21 +101,25 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
   Meetings& meetings = meetings_[handle.id];
   Meeting& m = meetings.open(handle.number);
   const std::int64_t duration = durations_.of(part, handle.id, r.slots[part.slot].position);
-  if (m.arrived++ == 0) {
-    m.part = &part;
-    m.first_rank = r.index;
-    m.first_block = l.block;
-    m.ready_ns = l.ready_ns;
-    m.duration_ns = duration;
-  } else {
-    if (m.part->content != part.content) {
+  const bool first = m.arrived++ == 0, led = leads(r);
+  if (!first) {
+    if (m.part->content != part.content && !(led != m.leads && may_adapt(*m.part, part))) {
       check_meeting(handle.id, handle.number, m, r.index, part, l.block);
     }
     m.ready_ns = std::max(m.ready_ns, l.ready_ns);
-    if (m.duration_ns != duration) {
-      m.durations_differ = true;
-      m.duration_ns = std::max(m.duration_ns, duration);
-    }
+  } else {
+    m.ready_ns = l.ready_ns;
+  }
+  if (first || (led && !m.leads)) {
+    m.part = &part;
+    m.first_rank = r.index;
+    m.first_block = l.block;
+    m.duration_ns = duration;
+    m.durations_differ = false;
+    m.leads = led;
+  } else if (led == m.leads && m.duration_ns != duration) {
+    m.durations_differ = true;
+    m.duration_ns = std::max(m.duration_ns, duration);
   }
   if (m.arrived == meetings.size()) {
     differing_durations_ += m.durations_differ ? 1 : 0;
@@ -161,8 +183,12 @@ void Replayer::settle(RankState& r, Launch& l) {
           const std::uint32_t peer = (h.sends ? m.receive : m.send).rank;
           const std::int64_t theirs =
               durations_.of(other, c, ranks_[peer].slots[other.slot].position);
-          if (theirs != duration && h.sends) ++differing_durations_;
-          duration = std::max(duration, theirs);
+          if (const Part* led = leading(m)) {
+            if (led == &other) duration = theirs;
+          } else {
+            if (theirs != duration && h.sends) ++differing_durations_;
+            duration = std::max(duration, theirs);
+          }
         }
       }
       if (slow_links_.any()) {

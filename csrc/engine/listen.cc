@@ -31,7 +31,7 @@ void Replayer::set_up_outside() {
     if (r.shown) throw GraphError(cat("rank ", r.rank, " runs: it has no recorded timeline"));
     r.outside =
         std::make_unique<Outside>(source, Feed(!r.perturbed, contents_, durations_.kernel_times()),
-                                  Recorded(graph_, r.rank, kernel_identities_));
+                                  Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
     Outside& o = *r.outside;
     o.ring_times.resize(ring_size * num_streams_);
     o.host_times.resize(ring_size * num_streams_);
@@ -87,13 +87,13 @@ bool Replayer::next_outside_block(RankState& r) {
   o.block = o.feed.take();
   const Steps& steps = *o.block.steps;
   if (steps.streams > num_streams_) {
-    throw DivergenceError(cat("rank ", r.rank, " uses stream ", steps.streams - 1,
-                              ", its recorded program none past ", num_streams_ - 1));
+    o.recorded.stop(
+        cat("it uses stream ", steps.streams - 1, ", the graph none past ", num_streams_ - 1));
   }
   o.iterations += steps.facts.front().iterations;
   if (!whole_is_one_ && o.iterations > programs_[r.program].iterations) {
-    throw DivergenceError(cat("rank ", r.rank, " goes on after ", programs_[r.program].iterations,
-                              " iterations, where its recorded program ends"));
+    o.recorded.stop(cat("it goes on after ", programs_[r.program].iterations,
+                        " iterations, where its recorded program ends"));
   }
   ++r.position;
   PRISM_CHECK(r.position == o.blocks.size());
@@ -103,6 +103,15 @@ bool Replayer::next_outside_block(RankState& r) {
   r.step = all.data();
   r.steps_end = r.step + all.size();
   return true;
+}
+
+// One that has left its recorded program may also end it early.
+void Replayer::check_end(const RankState& r) const {
+  const std::uint32_t recorded = programs_[r.program].iterations;
+  const Outside& o = *r.outside;
+  if (whole_is_one_ || o.iterations >= recorded) return;
+  o.recorded.stop(
+      cat("its program has ended after ", o.iterations, " of ", recorded, " recorded iterations"));
 }
 
 void Replayer::note_record(RankState& r, std::uint16_t stream, std::int64_t host) noexcept {

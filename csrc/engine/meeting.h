@@ -19,7 +19,8 @@ struct Meeting {
   std::uint32_t first_rank = 0;   // dense index of the first to arrive
   std::uint32_t first_block = 0;  // position in its program
   bool durations_differ = false;
-  const Part* part = nullptr;  // of the first to arrive
+  bool leads = false;          // part and duration are of a rank that ghosts adapt to
+  const Part* part = nullptr;  // of the first to arrive, or of the first such rank
   WaitList waiters;
 };
 

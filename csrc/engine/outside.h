@@ -48,8 +48,16 @@ class OutsideRanks {
   virtual void answer(std::size_t i, std::int64_t value) = 0;
 };
 
+// Where an outside rank does something else than it recorded.
+enum class OnDivergence : std::uint8_t {
+  stop,    // DivergenceError
+  follow,  // it goes on, and ghosts take the sizes and durations of what they meet it in
+};
+
 // As replay(), with some of the graph's ranks outside. Theirs is what they do, not what the graph
-// recorded. DivergenceError: a rank did something else than it recorded.
-ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside);
+// recorded. DivergenceError: a rank left its recorded program; with `follow`, only where ghosts
+// cannot adapt: a communicator or a stream that is not recorded, another number of iterations.
+ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside,
+                     OnDivergence on_divergence = OnDivergence::stop);
 
 }  // namespace prism

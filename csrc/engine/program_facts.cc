@@ -5,35 +5,26 @@
 #include <thread>
 
 namespace prism::engine {
-namespace {
 
-ProgramFacts sum(const Graph& graph, const Steps& folded, std::uint32_t program) {
-  ProgramFacts p;
-  std::int64_t live = 0;
-  for (const std::uint32_t b : graph.program(program).blocks) {
-    const BlockFacts& f = folded.facts[b];
-    p.ops += f.ops;
-    p.iterations += f.iterations;
-    p.records += f.records;
-    p.compute_streams |= f.compute_streams;
-    p.transfer_streams |= f.transfer_streams;
-    p.callbacks |= f.callbacks;
-    p.grouped |= f.grouped;
-    p.total_bytes += f.total_bytes;
-    if (p.total_bytes < too_much) {  // else the caller refuses the program
-      p.peak_bytes = std::max(p.peak_bytes, live + f.peak_bytes);
-      live += f.live_bytes;
-    }
-    for (std::size_t i = 0; i < p.compute_ns.size(); ++i) {
-      p.compute_ns[i] += f.compute_ns[i];
-      p.transfer_ns[i] += f.transfer_ns[i];
-    }
-    p.total_ns += f.total_ns;
+void ProgramFacts::add(const BlockFacts& f) noexcept {
+  ops += f.ops;
+  iterations += f.iterations;
+  records += f.records;
+  compute_streams |= f.compute_streams;
+  transfer_streams |= f.transfer_streams;
+  callbacks |= f.callbacks;
+  grouped |= f.grouped;
+  total_bytes += f.total_bytes;
+  if (total_bytes < too_much) {  // else the caller refuses the program
+    peak_bytes = std::max(peak_bytes, live_bytes + f.peak_bytes);
+    live_bytes += f.live_bytes;
   }
-  return p;
+  for (std::size_t i = 0; i < compute_ns.size(); ++i) {
+    compute_ns[i] += f.compute_ns[i];
+    transfer_ns[i] += f.transfer_ns[i];
+  }
+  total_ns += f.total_ns;
 }
-
-}  // namespace
 
 std::vector<ProgramFacts> program_facts(const Graph& graph, const Steps& folded,
                                         std::uint32_t threads) {
@@ -45,7 +36,8 @@ std::vector<ProgramFacts> program_facts(const Graph& graph, const Steps& folded,
       const std::size_t end = std::min(at + share, facts.size());
       for (; at < end; ++at) {
         const auto program = static_cast<std::uint32_t>(at);
-        if (graph.rank_class(program) == program) facts[at] = sum(graph, folded, program);
+        if (graph.rank_class(program) != program) continue;
+        for (const std::uint32_t b : graph.program(program).blocks) facts[at].add(folded.facts[b]);
       }
     }
   };

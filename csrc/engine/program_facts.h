@@ -18,10 +18,11 @@ struct ProgramFacts {
   std::uint64_t transfer_streams = 0;
   bool callbacks = false;
   bool grouped = false;
-  std::int64_t peak_bytes = 0;
+  std::int64_t live_bytes = 0, peak_bytes = 0;
   std::array<double, 4> compute_ns{}, transfer_ns{};  // by Provenance
   double total_ns = 0, total_bytes = 0;
 
+  void add(const BlockFacts& next) noexcept;
   Ledger::Needs needs() const noexcept {
     const auto several = [](std::uint64_t streams) {
       return (streams & (streams - 1)) != 0 || streams >> 63 != 0;

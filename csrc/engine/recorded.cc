@@ -30,11 +30,13 @@ bool has_kernel(OpKind kind) noexcept { return kind == OpKind::kernel; }
 
 }  // namespace
 
-Recorded::Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels)
+Recorded::Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels,
+                   OnDivergence on_divergence)
     : graph_(graph),
       kernels_(kernels),
       view_(graph.rank(rank)),
-      program_(graph.program(view_.program)) {
+      program_(graph.program(view_.program)),
+      on_divergence_(on_divergence) {
   for (const Binding& binding : view_.bindings) {
     const CommunicatorView communicator = graph.communicator(binding.communicator);
     identities_.push_back(communicator_identity(communicator.name, communicator.members));
@@ -53,6 +55,10 @@ const Op* Recorded::expected() {
 }
 
 void Recorded::follow(Post& post) {
+  if (!left_.empty()) {
+    if (is_communication(post.op.kind)) post.op.ref = slot_of(post);
+    return;
+  }
   if (post.ended) {
     if (const Op* op = expected()) diverge(post, op);
     return;
@@ -64,7 +70,7 @@ void Recorded::follow(Post& post) {
   if (is_communication(post.op.kind)) post.op.ref = slot_of(post);
   const Op* op = expected();
   if (asked_ != recorded_asks_) first_odd_ = std::min(first_odd_, at_);
-  if (op == nullptr || !same(post, *op)) diverge(post, op);
+  if (op == nullptr || !same(post, *op)) return diverge(post, op);
   ++next_;
   ++at_;
 }
@@ -99,8 +105,8 @@ std::uint32_t Recorded::slot_of(const Post& post) {
     if (std::find(slots_.begin(), slots_.end(), slot) != slots_.end()) continue;
     return slots_[own] = slot;
   }
-  diverge(cat("it calls ", name(post.op.kind), " of ", post.op.bytes,
-              " bytes on a communicator that it did not record"));
+  stop(cat("it calls ", name(post.op.kind), " of ", post.op.bytes,
+           " bytes on a communicator that it did not record"));
 }
 
 std::string Recorded::describe(const Op& op) const {
@@ -127,7 +133,7 @@ std::string Recorded::describe(const Post& post) const {
   return cat("a kernel that the graph does not hold, on stream ", post.op.stream);
 }
 
-void Recorded::diverge(const Post& post, const Op* op) const {
+std::string Recorded::difference(const Post& post, const Op* op) const {
   std::string text =
       op == nullptr ? std::string("nothing more is recorded") : cat("recorded ", describe(*op));
   text += post.ended ? std::string(", but its program has ended") : cat(", found ", describe(post));
@@ -135,28 +141,43 @@ void Recorded::diverge(const Post& post, const Op* op) const {
     const std::string_view site = graph_.string(program_.call_sites[block_ - 1]);
     if (!site.empty()) text += cat("; the next recorded communication is at ", site);
   }
-  diverge(text);
+  return text;
 }
 
-void Recorded::diverge(std::string_view difference) const {
-  std::string text =
-      cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ", difference);
+void Recorded::diverge(const Post& post, const Op* op) {
+  const std::string text = difference(post, op);
+  if (on_divergence_ == OnDivergence::stop) stop(text);
+  left_ = cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ", text);
+}
+
+// After what follows from the difference, if there was one before.
+void Recorded::stop(std::string_view difference) const {
+  throw DivergenceError(
+      cat(left_.empty() ? cat("rank ", view_.rank, " leaves its recorded program at op ", at_, ": ")
+                        : cat(left_, "; then "),
+          difference, advice()),
+      view_.rank, at_);
+}
+
+std::string Recorded::advice() const {
   // An allocator that polls frees, and so asks the device, at other points.
   if (const std::string odd = polling(); !odd.empty()) {
-    throw DivergenceError(cat(text, "; ", odd, ", and what it does next may too"));
+    return cat("; ", odd, ", and what it does next may too");
   }
   if (view_.origin != RankOrigin::inferred) {
-    throw DivergenceError(
-        cat(text, "; give the arguments that the graph was collected with, or collect again"));
+    return "; give the arguments that the graph was collected with, or collect again";
   }
+  std::string text =
+      "; the rank did not run when the graph was collected, it is inferred from its class";
   std::vector<std::uint32_t> ran;
+  const std::uint32_t mine = graph_.rank_class(view_.program);
   for (const std::uint32_t rank : graph_.ranks()) {
     const RankView other = graph_.rank(rank);
-    if (other.program == view_.program && other.origin != RankOrigin::inferred) ran.push_back(rank);
+    if (other.origin == RankOrigin::inferred) continue;
+    if (graph_.rank_class(other.program) == mine) ran.push_back(rank);
   }
-  text += cat("; the rank did not run when the graph was collected, it is inferred from its class");
   if (!ran.empty()) text += cat(": run one of the class that did (", list_ranks(ran, 4), ")");
-  throw DivergenceError(cat(text, ", or collect with --ranks all"));
+  return text + ", or collect with --ranks all";
 }
 
 }  // namespace prism::engine

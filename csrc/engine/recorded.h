@@ -16,11 +16,16 @@ namespace prism::engine {
 class Recorded {
  public:
   // kernels: the identities of the graph's kernels, by id; they outlive this.
-  Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels);
+  Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels,
+           OnDivergence on_divergence);
 
-  // Its communicator becomes a slot of the graph's rank. DivergenceError at the first op that is
-  // not the recorded one. Queries do not count: how often a program polls depends on its peers.
+  // Its communicator becomes a slot of the graph's rank. The first op that is not the recorded one
+  // is noted, or DivergenceError. Queries do not count: how often a program polls depends on its
+  // peers.
   void follow(Post& post);
+  // Where and how it left its recorded program; empty where it did not.
+  const std::string& left() const noexcept { return left_; }
+  [[noreturn]] void stop(std::string_view difference) const;
   std::uint64_t ops() const noexcept { return at_; }
   // One line where the rank asked more or less often than it recorded; empty where it did not.
   std::string polling() const;
@@ -31,8 +36,9 @@ class Recorded {
   std::uint32_t slot_of(const Post& post);
   std::string describe(const Op& op) const;
   std::string describe(const Post& post) const;
-  [[noreturn]] void diverge(const Post& post, const Op* op) const;
-  [[noreturn]] void diverge(std::string_view difference) const;
+  std::string difference(const Post& post, const Op* op) const;
+  void diverge(const Post& post, const Op* op);
+  std::string advice() const;
 
   const Graph& graph_;
   std::span<const std::uint64_t> kernels_;
@@ -46,6 +52,8 @@ class Recorded {
   std::uint64_t at_ = 0;                         // ops so far, queries left out
   std::uint64_t asked_ = 0, recorded_asks_ = 0;  // queries so far
   std::uint64_t first_odd_ = UINT64_MAX;         // op before which their numbers first differed
+  OnDivergence on_divergence_;
+  std::string left_;
 };
 
 }  // namespace prism::engine

@@ -8,8 +8,9 @@ ReplayResult replay(const Graph& graph, const ReplayOptions& options) {
   return engine::Replayer(graph, options).run();
 }
 
-ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside) {
-  return engine::Replayer(graph, options, &outside).run();
+ReplayResult emulate(const Graph& graph, const ReplayOptions& options, OutsideRanks& outside,
+                     OnDivergence on_divergence) {
+  return engine::Replayer(graph, options, &outside, on_divergence).run();
 }
 
 MemoryCurve memory_curve(const Graph& graph, std::uint32_t rank) {

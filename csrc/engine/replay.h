@@ -59,6 +59,7 @@ struct ReplayResult {
   std::array<double, 4> device_time_ns{};
   std::vector<Interval> timeline;  // by rank, then start
   std::vector<std::string> warnings;
+  std::vector<std::uint32_t> diverged;  // outside ranks that left their recorded program
 };
 
 // DeadlockError, MismatchError: communicator, ranks, op number, call site. GraphError: ranks that

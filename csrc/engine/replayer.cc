@@ -100,6 +100,7 @@ void Replayer::run_rank(RankState& r) {
       return;
     }
     if (whole_is_one_) close_iteration(r, r.clock.latest());
+    if (r.outside != nullptr) check_end(r);
     r.finished = true;
     ++finished_;
     return;

@@ -28,7 +28,8 @@ namespace prism::engine {
 
 class Replayer {
  public:
-  Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside = nullptr);
+  Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside = nullptr,
+           OnDivergence on_divergence = OnDivergence::stop);
   ReplayResult run();
   // How often an op was looked at that its host had run ahead of: a bounded number of times each.
   std::uint64_t looks() const noexcept { return looks_; }
@@ -71,6 +72,7 @@ class Replayer {
   bool resolve_all(RankState& r, std::uint16_t& stuck);
   bool block(RankState& r, std::uint16_t stream);
   WaitList& waiters(const Handle& handle) noexcept;
+  const Part* leading(const Message& m) const noexcept;
   static std::span<const Part> parts(const Step& step) noexcept { return {step.parts, step.count}; }
 
   // listen.cc
@@ -78,6 +80,11 @@ class Replayer {
   void set_up_outside();
   bool listen();  // true: something can go on
   bool next_outside_block(RankState& r);
+  void check_end(const RankState& r) const;
+  // Ghosts take what it communicates as it is.
+  bool leads(const RankState& r) const noexcept {
+    return r.outside != nullptr && on_divergence_ == OnDivergence::follow;
+  }
   bool tell(RankState& r);  // false: what it asks is not known yet
   bool tell_not_ready();
   void note_record(RankState& r, std::uint16_t stream, std::int64_t host) noexcept;
@@ -104,6 +111,7 @@ class Replayer {
   // diagnosis.cc
   static std::uint32_t num_blocks(const RankState& r) noexcept;  // that it has come to
   static std::span<const Step> steps_at(const RankState& r, std::uint32_t position) noexcept;
+  std::uint32_t recorded_block(const RankState& r, std::uint32_t block) const;
   Place place_of(std::uint32_t i, std::uint32_t block, std::uint32_t op) const;
   Place place_of_collective(std::uint32_t i, std::uint32_t communicator,
                             std::uint64_t number) const;
@@ -116,6 +124,7 @@ class Replayer {
   Stuck stuck(std::uint32_t i) const;
   void check_membership(const Stuck& s) const;
   [[noreturn]] void deadlock() const;
+  std::string those_that_left() const;
   std::uint32_t dense(std::uint32_t rank) const noexcept;  // no_node if absent
 
   // result.cc
@@ -124,6 +133,7 @@ class Replayer {
   const Graph& graph_;
   const ReplayOptions& options_;
   OutsideRanks* outside_;
+  OnDivergence on_divergence_;
   Contents contents_;
   Durations durations_;
   Steps folded_, single_;  // single: one step an op

@@ -23,7 +23,13 @@ ReplayResult Replayer::result() {
       out.iteration_time_ns[k] = std::max(out.iteration_time_ns[k], row.end_ns);
       begin = row.end_ns;
     }
-    const ProgramFacts& program = programs_[r.program];
+    const bool left = r.outside != nullptr && !r.outside->recorded.left().empty();
+    ProgramFacts program;
+    if (left) {  // what it did, not what it recorded
+      for (const Steps* block : r.outside->blocks) program.add(block->facts.front());
+    } else {
+      program = programs_[r.program];
+    }
     out.peak_allocated_bytes.push_back(program.peak_bytes);
     out.events += program.ops;
     for (std::size_t p = 0; p < out.device_time_ns.size(); ++p) {
@@ -51,7 +57,13 @@ ReplayResult Replayer::result() {
                             describe(place_of(m.send.rank, m.send.block, m.send.part->op))));
   }
   for (const std::uint32_t i : outside_ranks_) {
-    std::string odd = ranks_[i].outside->recorded.polling();
+    const Recorded& recorded = ranks_[i].outside->recorded;
+    if (!recorded.left().empty()) {
+      out.diverged.push_back(ranks_[i].rank);
+      warnings_.push_back(cat(recorded.left(), "; ghosts followed it from there"));
+      continue;
+    }
+    std::string odd = recorded.polling();
     if (!odd.empty()) warnings_.push_back(std::move(odd));
   }
   out.warnings = std::move(warnings_);

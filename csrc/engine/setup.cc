@@ -15,10 +15,12 @@ constexpr double max_jitter = 2.0;  // half of all kernels would take under 14 %
 
 }  // namespace
 
-Replayer::Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside)
+Replayer::Replayer(const Graph& graph, const ReplayOptions& options, OutsideRanks* outside,
+                   OnDivergence on_divergence)
     : graph_(graph),
       options_(options),
       outside_(outside),
+      on_divergence_(on_divergence),
       durations_(graph, options),
       slow_links_(graph, options.perturbation.slow_links,
                   options.wiring == nullptr ? options.cluster : options.wiring),

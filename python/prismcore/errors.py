@@ -62,6 +62,8 @@ class DivergenceError(PrismError):
     """A rank that runs does something else than the graph recorded of it."""
 
     exit_code = 3
+    rank: int = -1  #: that left its recorded program; -1: not known
+    op: int = -1  #: number of the first op that differs, in the program of the rank, queries left out
 
 
 class CollectError(PrismError):

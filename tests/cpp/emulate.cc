@@ -189,3 +189,121 @@ TEST_CASE("ranks that the graph does not hold cannot run") {
   Script missing(larger, {3}, 1);
   CHECK_THROWS_AS(emulate(job.graph, {}, missing), GraphError);
 }
+
+namespace {
+
+// The job in which the ranks `outside` communicate other sizes, and whoever meets them too. Those
+// ranks also have kernels of their own.
+Job changed(const Job& job, const std::vector<std::uint32_t>& outside) {
+  const auto world = static_cast<std::uint32_t>(job.ranks.size());
+  const auto runs = [&](std::uint32_t r) {
+    return std::find(outside.begin(), outside.end(), r) != outside.end();
+  };
+  std::vector<std::vector<Op>> ranks = job.ranks;
+  for (std::uint32_t r = 0; r < world; ++r) {
+    std::vector<Op> ops;
+    for (Op op : ranks[r]) {
+      if (is_communication(op.kind)) {
+        const std::uint32_t size = op.ref == 0 ? world : 2;
+        const std::uint32_t first = op.ref == 0 ? 0 : r - r % 2;
+        bool touched = runs(r);
+        if (op.kind == OpKind::all_reduce) {
+          for (std::uint32_t m = 0; m < size; ++m) touched = touched || runs(first + m);
+        } else {
+          touched = touched || runs(first + (r - first + op.peer) % size);
+        }
+        if (touched) {
+          op.bytes *= 3;
+          op.duration_ns += 555;
+        }
+      }
+      const bool inside_group = !ops.empty() && ops.back().continues();
+      if (runs(r) && !inside_group && ops.size() % 5 == 0) {
+        Op extra = plain(OpKind::kernel, 1, 3);
+        extra.ref = 2;
+        extra.duration_ns = 77;
+        ops.push_back(extra);
+      }
+      ops.push_back(op);
+    }
+    ranks[r] = ops;
+  }
+  return test::job_of(std::move(ranks));
+}
+
+}  // namespace
+
+TEST_CASE("ghosts that follow adapt to the sizes of the ranks outside") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    const std::uint32_t world = 2 + seed % 5;
+    const Job job = random_job(seed + 300, world, 24);
+    for (std::uint32_t count = 1; count < world; ++count) {
+      CAPTURE(count);
+      std::vector<std::uint32_t> ranks;
+      for (std::uint32_t k = 0; k < count; ++k) ranks.push_back((seed + k) % world);
+      std::sort(ranks.begin(), ranks.end());
+      const Job other = changed(job, ranks);
+      const ReplayResult want = replay(other.graph, {});
+      Script script(other, ranks, seed * 7 + count);
+      const ReplayResult found = emulate(job.graph, {}, script, OnDivergence::follow);
+      check_equal(found, want);
+      CHECK(found.diverged == ranks);
+      CHECK(found.warnings.size() == ranks.size());
+      CHECK(found.peak_allocated_bytes == want.peak_allocated_bytes);
+    }
+  }
+}
+
+TEST_CASE("ghosts do not follow into another call, another number of iterations or a deadlock") {
+  const Job job = random_job(5, 2, 16);
+  const auto run = [&](const Job& other) {
+    Script script(other, {1}, 3);
+    emulate(job.graph, {}, script, OnDivergence::follow);
+  };
+  const auto with = [&](auto change) {
+    std::vector<std::vector<Op>> ranks = job.ranks;
+    change(ranks[1]);
+    return ranks;
+  };
+  const auto first = [](std::vector<Op>& ops, OpKind kind) {
+    return std::find_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
+  };
+  const Job other_call{with([&](std::vector<Op>& ops) {
+                         first(ops, OpKind::all_reduce)->kind = OpKind::all_gather;
+                       }),
+                       job.graph};
+  const std::string left = "rank 1 leaves its recorded program at op ";
+  CHECK_THROWS_AS(run(other_call), MismatchError);
+  try {
+    run(other_call);
+  } catch (const MismatchError& error) {
+    CHECK(std::string(error.what()).find(left) != std::string::npos);
+  }
+  const Job one_less{with([&](std::vector<Op>& ops) { ops.erase(first(ops, OpKind::all_reduce)); }),
+                     job.graph};
+  try {
+    run(one_less);
+    FAIL("it went through");
+  } catch (const Error& error) {  // a deadlock, or a mismatch where the next ones differ
+    CHECK(std::string(error.what()).find(left) != std::string::npos);
+  }
+  const Job fewer{with([&](std::vector<Op>& ops) {
+                    ops.erase(ops.begin() +
+                              (std::find_if(ops.begin(), ops.end(),
+                                            [](const Op& op) { return op.kind == OpKind::mark; }) -
+                               ops.begin()));
+                  }),
+                  job.graph};
+  CHECK_THROWS_AS(run(fewer), DivergenceError);
+  const Job more{with([&](std::vector<Op>& ops) { ops.push_back(plain(OpKind::mark, 0, 0)); }),
+                 job.graph};
+  CHECK_THROWS_AS(run(more), DivergenceError);
+  const Job stream{with([&](std::vector<Op>& ops) {
+                     Op op = plain(OpKind::kernel, 9, 1);
+                     op.duration_ns = 1;
+                     ops.insert(ops.begin(), op);
+                   }),
+                   job.graph};
+  CHECK_THROWS_AS(run(stream), DivergenceError);
+}

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/outside.h"
@@ -31,19 +32,38 @@ struct Job {
   Graph graph;
 };
 
-// Ranks that meet in one global order, so that nothing can lock up, with local work between.
-inline Job random_job(std::uint32_t seed, std::uint32_t world, int actions) {
-  std::mt19937 random(seed);
-  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+// All ranks, and each pair of them.
+inline std::vector<std::vector<std::uint32_t>> groups_of(std::uint32_t world) {
   std::vector<std::vector<std::uint32_t>> groups{{}};
   for (std::uint32_t r = 0; r < world; ++r) groups[0].push_back(r);
   for (std::uint32_t first = 0; first + 1 < world; first += 2) groups.push_back({first, first + 1});
+  return groups;
+}
+
+// Kernels are k0 to k2; a rank is in group 0 and in its pair's, in that order of slots.
+inline Job job_of(std::vector<std::vector<Op>> ranks) {
+  const auto world = static_cast<std::uint32_t>(ranks.size());
+  const std::vector<std::vector<std::uint32_t>> groups = groups_of(world);
   GraphBuilder builder(world);
   for (int k = 0; k < 3; ++k) builder.kernel(numbered("k", static_cast<std::size_t>(k)), {});
   std::vector<std::uint32_t> ids;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     ids.push_back(builder.communicator(numbered("group", g), groups[g]));
   }
+  for (std::uint32_t r = 0; r < world; ++r) {
+    std::vector<Binding> bindings{{ids[0], r}};
+    if (r / 2 + 1 < groups.size()) bindings.push_back({ids[1 + r / 2], r % 2});
+    builder.set_rank(r, ranks[r], bindings);
+  }
+  Graph graph = builder.finish("{}");
+  return {std::move(ranks), std::move(graph)};
+}
+
+// Ranks that meet in one global order, so that nothing can lock up, with local work between.
+inline Job random_job(std::uint32_t seed, std::uint32_t world, int actions) {
+  std::mt19937 random(seed);
+  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  const std::vector<std::vector<std::uint32_t>> groups = groups_of(world);
   std::vector<std::vector<Op>> ranks(world);
   std::vector<std::vector<std::uint32_t>> records(world, std::vector<std::uint32_t>(3));
   const auto local = [&](std::uint32_t r) {
@@ -84,7 +104,6 @@ inline Job random_job(std::uint32_t seed, std::uint32_t world, int actions) {
     const auto s = static_cast<std::uint16_t>(below(3));
     const bool message = below(2) == 0;
     for (const std::uint32_t r : groups[g]) {
-      // A rank is in group 0 and in its pair's, in that order of slots.
       Op op = plain(message ? OpKind::send : OpKind::all_reduce, s, below(30));
       op.ref = g == 0 ? 0 : 1;
       op.bytes = 64 << below(6);
@@ -109,12 +128,7 @@ inline Job random_job(std::uint32_t seed, std::uint32_t world, int actions) {
       for (std::uint32_t r = 0; r < world; ++r) ranks[r].push_back(plain(OpKind::mark, 0, 0));
     }
   }
-  for (std::uint32_t r = 0; r < world; ++r) {
-    std::vector<Binding> bindings{{ids[0], r}};
-    if (r / 2 + 1 < groups.size()) bindings.push_back({ids[1 + r / 2], r % 2});
-    builder.set_rank(r, ranks[r], bindings);
-  }
-  return {ranks, builder.finish("{}")};
+  return job_of(std::move(ranks));
 }
 
 // What the rank's process would post for an op of its own list.

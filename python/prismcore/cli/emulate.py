@@ -33,6 +33,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--sandbox", type=parsing.rank_list, required=True, metavar="LIST", help="ranks that run: 0,8,16-31"
     )
     parser.add_argument(
+        "--on-divergence",
+        choices=("stop", "follow"),
+        default="stop",
+        help="where a sandbox rank does something else than it recorded: stop and name it (default), or go "
+        "on, and ghosts take the sizes of what they meet it in",
+    )
+    parser.add_argument(
         "--routing",
         type=parsing.routing_rule,
         default=None,
@@ -71,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
         command=args.program,
         sandbox=args.sandbox,
         perturbation=perturbation_of(args, graph),
+        on_divergence=args.on_divergence,
         routing=args.routing,
         preload=args.preload,
         silence_s=args.silence * 1e-9,

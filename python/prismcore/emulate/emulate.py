@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from prismcore import _core, interrupts
+from prismcore.emulate.call_site import next_call_site
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.result import EmulateResult, SandboxResult
 from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, PrismError
@@ -21,7 +22,7 @@ from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, wir
 __all__ = ["emulate"]
 
 _LAST_WORDS_S = 2.0
-"""How long a rank that left its program may take to say that it failed."""
+"""How long a rank that left its program may take to say that it failed, or where it goes on."""
 
 ProgressCallback = Callable[[str], None]
 
@@ -100,7 +101,7 @@ class _Emulation:
             materialised_ghosts=len(peers),
             messages=messages,
             posts=raw["posts"],
-            diverged=False,
+            diverged=bool(raw["diverged"]),
             bootstrap_s=engine_started - self._started + raw["first_post_ns"] * 1e-9,
             wall_time_s=time.perf_counter() - self._started,
             warnings=list(job.warnings),
@@ -124,11 +125,13 @@ class _Emulation:
                 eager_bytes=recorded_eager_bytes(self._graph),
                 ports=ports,
                 ranks=self._ranks,
+                follow=self._options.on_divergence == "follow",
                 idle=lambda rank, ns: self._look_after(launcher, rank, ns),
             )
         except (DeadlockError, DivergenceError, MismatchError) as error:
             ports.close()  # no rank waits for the engine any more
-            raise type(error)(f"{error}{self._last_words(launcher)}") from error
+            place = (error.rank, error.op) if isinstance(error, DivergenceError) else None
+            raise type(error)(f"{error}{self._last_words(launcher, place)}") from error
         took = time.perf_counter() - began
         self._progress("gathering what the sandbox ranks recorded")
         while len(self._ends) < len(self._ranks):
@@ -148,18 +151,27 @@ class _Emulation:
                 "(--silence)"
             )
 
-    def _last_words(self, launcher: Launcher) -> str:
-        """What a rank that failed has to say: it may have left its program because of that."""
+    def _last_words(self, launcher: Launcher, place: tuple[int, int] | None) -> str:
+        """What a rank that failed has to say: it may have left its program because of that. Else, of the
+        rank and op of ``place``, where the program goes on."""
         until = time.perf_counter() + _LAST_WORDS_S
-        while time.perf_counter() < until and launcher.running:
-            interrupts.check()
-            for end in launcher.ends():
-                try:
+        try:
+            while time.perf_counter() < until and launcher.running:
+                interrupts.check()
+                for end in launcher.ends():
                     self._take(end)
-                except PrismError as failure:
-                    return f"; then {failure}"
-            time.sleep(0.02)
-        return ""
+                time.sleep(0.02)
+            if place is None:
+                return ""
+            for end in launcher.stop_all():
+                self._take(end)
+        except PrismError as failure:
+            return f"; then {failure}"
+        rank, op = place
+        if rank not in self._ends:
+            return ""
+        site = next_call_site(Graph.from_bytes(self._ends[rank].graph), rank, op)
+        return f"; the rank itself communicates next at {site}" if site else ""
 
     def _take(self, end: RankEnd) -> None:
         failure: PrismError | None = failure_of(

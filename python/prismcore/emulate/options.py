@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 from prismcore.errors import EmulateError
 from prismcore.replay import Perturbation
 
-__all__ = ["EmulateOptions"]
+__all__ = ["EmulateOptions", "OnDivergence"]
+
+OnDivergence = Literal["stop", "follow"]
 
 MOST_SANDBOXES = 1024
 """Each is a process with a mailbox of 1 MiB."""
@@ -30,6 +33,9 @@ class EmulateOptions:
     """Ranks that run; all others are ghosts."""
     perturbation: Perturbation = field(default_factory=Perturbation)
     """Of ghosts and sandbox ranks alike."""
+    on_divergence: OnDivergence = "stop"
+    """Where a sandbox rank leaves its recorded program: ``stop`` with a DivergenceError, or ``follow``:
+    it goes on, and ghosts take the sizes of what they meet it in."""
     routing: str | None = None
     """Mock routing of mixtures of experts (:mod:`prismcore.routing`); None: as collected."""
     preload: Sequence[str] = ()
@@ -52,5 +58,7 @@ class EmulateOptions:
                 f"{len(self.sandbox)} sandbox ranks found, expected at most {MOST_SANDBOXES}; "
                 "prism collect --ranks maps many ranks one after the other"
             )
+        if self.on_divergence not in get_args(OnDivergence):
+            raise EmulateError(f"on_divergence {self.on_divergence!r} found, expected 'stop' or 'follow'")
         if not self.silence_s > 0:
             raise EmulateError(f"silence of {self.silence_s} s found, expected more than 0")
