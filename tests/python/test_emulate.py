@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jobs
@@ -113,6 +114,30 @@ def test_another_routing_than_the_one_collected_diverges() -> None:
     options = EmulateOptions(command=EXPERTS, sandbox=(2,), routing="hot-experts:heat=3")
     with pytest.raises(DivergenceError, match="rank 2 leaves its recorded program at op "):
         emulate(graph, options)
+    result = emulate(graph, replace(options, on_divergence="follow"))
+    assert result.diverged
+    assert len(result.sandbox[2].iteration_time_ns) == 3
+
+
+@pytest.mark.torch
+def test_ghosts_follow_a_longer_sequence(dense: Graph) -> None:
+    """Where every rank runs the longer one, the others are what the ghosts should adapt to."""
+    longer = (*DENSE, "--seq", "256")
+    with pytest.raises(DivergenceError) as caught:
+        run(dense, longer, (0,))
+    assert (caught.value.rank, caught.value.op > 0) == (0, True)
+    sites = str(caught.value).split("mappings.py:")
+    assert len(sites) == 3, caught.value  # recorded, and where the rank itself goes on
+    assert "; the rank itself communicates next at " in sites[1]
+    options = EmulateOptions(command=longer, sandbox=(0, 5), on_divergence="follow")
+    result = emulate(dense, options)
+    assert result.diverged
+    assert [w for w in result.warnings if "ghosts followed it" in w][1].startswith("rank 5 leaves its")
+    full = mapped(longer, 8)
+    for rank, found in result.sandbox.items():
+        assert found.peak_allocated_bytes == full.rank(rank).peaks.allocated_bytes
+    everyone = emulate(dense, EmulateOptions(command=longer, sandbox=range(8), on_divergence="follow"))
+    np.testing.assert_array_equal(everyone.job.iteration_end_ns, replay(full).iteration_end_ns)
 
 
 @pytest.mark.torch

@@ -131,7 +131,8 @@ class _Emulation:
         except (DeadlockError, DivergenceError, MismatchError) as error:
             ports.close()  # no rank waits for the engine any more
             place = (error.rank, error.op) if isinstance(error, DivergenceError) else None
-            raise type(error)(f"{error}{self._last_words(launcher, place)}") from error
+            error.args = (f"{error}{self._last_words(launcher, place)}",)
+            raise
         took = time.perf_counter() - began
         self._progress("gathering what the sandbox ranks recorded")
         while len(self._ends) < len(self._ranks):
