@@ -23,7 +23,8 @@ FLAGS = {
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --help --jitter --json --profile --ranks --slow-link --slow-rank --threads -h",
-    "emulate": "--help --jitter --json --on-divergence --preload --routing --sandbox --silence --slow-link --slow-rank -h",
+    "emulate": "--help --jitter --json --on-divergence --preload --routing --sandbox --silence --slow-link "
+    "--slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
