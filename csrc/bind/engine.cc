@@ -13,6 +13,7 @@
 #include "engine/alone.h"
 #include "engine/materialised.h"
 #include "engine/outside.h"
+#include "engine/exchange.h"
 #include "engine/port.h"
 #include "engine/replay.h"
 
@@ -114,6 +115,14 @@ void init_engine(nb::module_& m) {
           "create", [](std::size_t ranks) { return PortMemory::create(ranks); }, nb::arg("ranks"))
       .def_prop_ro("fd", &PortMemory::fd)
       .def("close", &PortMemory::close);
+  nb::class_<ExchangeMemory>(m, "ExchangeMemory")
+      .def_static(
+          "create",
+          [](const std::vector<std::uint32_t>& ranks) { return ExchangeMemory::create(ranks); },
+          nb::arg("ranks"))
+      .def_prop_ro("fd", &ExchangeMemory::fd)
+      .def("waits_for", &ExchangeMemory::waits_for, nb::arg("number"))
+      .def("close", &ExchangeMemory::close);
   m.def(
       "emulate",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,

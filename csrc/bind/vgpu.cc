@@ -98,6 +98,12 @@ void init_vgpu(nb::module_& m) {
       [](int fd, std::size_t number) { Session::get().attach(PortMemory::open(fd), number); },
       nb::arg("fd"), nb::arg("number"));
   m.def(
+      "vgpu_attach_exchange",
+      [](int fd, std::size_t number) {
+        Session::get().attach_exchange(ExchangeMemory::open(fd), number);
+      },
+      nb::arg("fd"), nb::arg("number"));
+  m.def(
       "vgpu_mark",
       [](std::string_view kind, std::string_view label) {
         Session::get().mark(mark_of(kind), label);

@@ -73,15 +73,30 @@ class VirtualDevice final : public DevicePort {
 
   void enqueue(void* stream, std::function<void()> move,
                std::span<const Touched> touches) override {
-    std::vector<vgpu::Range> ranges;
-    ranges.reserve(touches.size());
-    for (const Touched& touched : touches) {
-      ranges.push_back(vgpu::range_of(touched.address, touched.bytes));
-    }
-    session().enqueue(stream, std::move(move), std::move(ranges));
+    session().enqueue(stream, std::move(move), ranges_of(touches));
   }
 
-  void settle() override { session().drain_all(); }
+  void enqueue_step(void* stream, std::function<bool()> step,
+                    std::span<const Touched> touches) override {
+    session().enqueue_step(stream, std::move(step), ranges_of(touches));
+  }
+
+  void follow_all(void* stream) override { session().follow_all(stream); }
+
+  std::shared_ptr<const vgpu::Company> company(std::uint32_t slot) const override {
+    return session().company(slot);
+  }
+
+  std::vector<Touched> written(const void* address, std::int64_t bytes) const override {
+    std::vector<Touched> parts;
+    for (const vgpu::Range& part : session().written(address, bytes)) {
+      parts.push_back({reinterpret_cast<const void*>(part.begin),
+                       static_cast<std::int64_t>(part.size())});
+    }
+    return parts;
+  }
+
+  void clear(void* address, std::int64_t bytes) override { session().clear(address, bytes); }
 
   void note_written(const void* address, std::int64_t bytes) override {
     session().note_written(address, bytes);
@@ -90,6 +105,14 @@ class VirtualDevice final : public DevicePort {
   std::int64_t real_bytes_limit() const override { return vgpu::Session::real_bytes_limit; }
 
  private:
+  static std::vector<vgpu::Range> ranges_of(std::span<const Touched> touches) {
+    std::vector<vgpu::Range> ranges;
+    ranges.reserve(touches.size());
+    for (const Touched& touched : touches) {
+      ranges.push_back(vgpu::range_of(touched.address, touched.bytes));
+    }
+    return ranges;
+  }
   static vgpu::Session& session() { return vgpu::Session::get(); }
 };
 

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "graph/op.h"
+#include "vgpu/device/company.h"
 
 namespace prism::intercept {
 
@@ -44,8 +46,16 @@ class DevicePort {
   // Work that moves bytes, in stream order; it may read and write device addresses directly.
   virtual void enqueue(void* stream, std::function<void()> move,
                        std::span<const Touched> touches) = 0;
-  // Runs all that is enqueued so far, on every stream.
-  virtual void settle() = 0;
+  // Work with other ranks, in stream order: called again and again until it returns true.
+  virtual void enqueue_step(void* stream, std::function<bool()> step,
+                            std::span<const Touched> touches) = 0;
+  // What is enqueued on `stream` from now on comes after all that is enqueued anywhere now.
+  virtual void follow_all(void* stream) = 0;
+  // The members of a communicator that run beside this rank, once it was used; nullptr: none.
+  virtual std::shared_ptr<const vgpu::Company> company(std::uint32_t slot) const = 0;
+  // The parts of it that do not read as zero for having never been written.
+  virtual std::vector<Touched> written(const void* address, std::int64_t bytes) const = 0;
+  virtual void clear(void* address, std::int64_t bytes) = 0;  // reads as zero
   virtual void note_written(const void* address, std::int64_t bytes) = 0;
   // Payloads above this do not move.
   virtual std::int64_t real_bytes_limit() const = 0;

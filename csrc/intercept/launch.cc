@@ -8,6 +8,7 @@
 
 #include "intercept/device_port.h"
 #include "intercept/failure.h"
+#include "intercept/joint.h"
 
 namespace prism::intercept {
 
@@ -78,7 +79,8 @@ bool gathers(std::span<const Call* const> receives) {
 // A launch in which a rank sends to itself is an all-to-all: what it sends to a peer stands for
 // what that peer sends back (the own data, by position, within the receive's size). In any other
 // launch a receive comes from a rank that is not there, and reads as zero.
-void pair_messages(std::span<Call> calls, std::vector<Move>& moves) {
+// copies_own: set where the moves read what the program copies on another stream.
+void pair_messages(std::span<Call> calls, std::vector<Move>& moves, bool& copies_own) {
   std::vector<const Call*> sends;
   std::vector<const Call*> receives;
   bool to_itself = false;
@@ -103,8 +105,8 @@ void pair_messages(std::span<Call> calls, std::vector<Move>& moves) {
     move.from_bytes = first.to_bytes;
     move.to = base;
     move.to_bytes = first.to_bytes * std::int64_t{first.communicator->size};
-    device_port().settle();
     moves.push_back(move);
+    copies_own = true;
     return;
   }
   if (!to_itself) {
@@ -139,14 +141,17 @@ void launch(std::span<Call> calls) {
   for (const Call& call : calls) parts.push_back(call.op);
   port.communicate(stream, parts);
 
+  const auto company = port.company(calls.front().op.ref);
   std::vector<Move> moves;
   for (const Call& call : calls) {
-    if (!call.moves || (call.effect != Effect::spread && call.effect != Effect::reduce)) continue;
+    if (company != nullptr || !call.moves || (call.effect != Effect::spread && call.effect != Effect::reduce)) continue;
     moves.push_back({call.effect, call.from, call.to, call.from_bytes, call.to_bytes,
                      call.reduction, call.device_scalar});
   }
-  pair_messages(calls, moves);
-  if (moves.empty()) return;
+  bool copies_own = false;
+  pair_messages(calls, moves, copies_own);
+  if (copies_own) port.follow_all(stream);
+  if (moves.empty() && company == nullptr) return;
   std::vector<Touched> touched;
   touched.reserve(2 * moves.size());
   for (const Move& move : moves) {
@@ -154,12 +159,17 @@ void launch(std::span<Call> calls) {
     touched.push_back({move.to, move.to_bytes});
   }
   auto work = std::make_shared<std::vector<Move>>(std::move(moves));
-  port.enqueue(
-      stream,
-      [work] {
-        for (Move& move : *work) move.run();
-      },
-      touched);
+  auto run = [work] {
+    for (Move& move : *work) move.run();
+  };
+  if (company == nullptr) {
+    port.enqueue(stream, std::move(run), touched);
+    return;
+  }
+  // What comes from members that run is written over what the contract says.
+  auto joint = std::make_shared<JointLaunch>(company, calls, std::move(run));
+  touched.insert(touched.end(), joint->touches().begin(), joint->touches().end());
+  port.enqueue_step(stream, [joint] { return joint->step(); }, touched);
 }
 
 bool same_launch(const Call& a, const Call& b) noexcept {

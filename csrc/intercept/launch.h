@@ -33,6 +33,11 @@ struct Call {
   std::int64_t from_bytes = 0;
   std::int64_t to_bytes = 0;
   UniformReduction reduction;
+  // Of a collective, what the program gave, whatever this rank's part in it is: `in` and `out` are
+  // of unit_bytes, or of as much for each member where the kind says so.
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t unit_bytes = 0;
   const void* device_scalar = nullptr;  // premul_sum with the scalar on the device
 };
 

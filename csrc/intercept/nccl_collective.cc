@@ -41,14 +41,12 @@ Call call_of(const Check& check, OpKind kind, std::int64_t bytes, void* stream) 
   return call;
 }
 
-void reduce_into(Call& call, const Check& check, const void* from, void* to, std::int64_t bytes) {
+void reduce_into(Call& call, const void* from, void* to, std::int64_t bytes) {
   call.effect = Effect::reduce;
   call.from = from;
   call.to = to;
   call.from_bytes = bytes;
   call.to_bytes = bytes;
-  call.reduction = check.uniform();
-  call.device_scalar = check.device_scalar();
 }
 
 void spread_into(Call& call, const void* from, std::int64_t from_bytes, void* to,
@@ -60,7 +58,17 @@ void spread_into(Call& call, const void* from, std::int64_t from_bytes, void* to
   call.to_bytes = to_bytes;
 }
 
-std::uint8_t detail_of(const Check& check) { return static_cast<std::uint8_t>(check.uniform().op); }
+void give(Call& call, const Check& check, const void* in, void* out) {
+  call.in = in;
+  call.out = out;
+  call.unit_bytes = check.bytes();
+}
+
+void set_reduction(Call& call, const Check& check) {
+  call.op.detail = static_cast<std::uint8_t>(check.uniform().op);
+  call.reduction = check.uniform();
+  call.device_scalar = check.device_scalar();
+}
 
 std::uint32_t size_of_group(const Check& check) {
   return check.ok() ? check.communicator()->size : 1;
@@ -83,6 +91,7 @@ Result broadcast(const char* function, const void* from, void* to, std::size_t c
     check.buffer("the receive buffer", to);
     if (!check.ok()) return check.result();
     Call call = call_of(check, OpKind::broadcast, check.bytes(), stream);
+    give(call, check, from, to);
     call.op.peer = static_cast<std::uint32_t>(root);
     // A rank that is not the root keeps what it has: by the contract the root has the same.
     if (is_root(check, root)) spread_into(call, from, check.bytes(), to, check.bytes());
@@ -130,8 +139,9 @@ PRISM_EXPORT Result ncclAllReduce(const void* from, void* to, std::size_t count,
     check.buffer("the send buffer", from).buffer("the receive buffer", to);
     if (!check.ok()) return check.result();
     Call call = call_of(check, OpKind::all_reduce, check.bytes(), stream);
-    call.op.detail = detail_of(check);
-    reduce_into(call, check, from, to, check.bytes());
+    give(call, check, from, to);
+    set_reduction(call, check);
+    reduce_into(call, from, to, check.bytes());
     call.moves = moves(check.bytes(), check.bytes());
     return submit(std::move(call));
   });
@@ -146,9 +156,10 @@ PRISM_EXPORT Result ncclReduce(const void* from, void* to, std::size_t count, in
     if (is_root(check, root)) check.buffer("the receive buffer", to);
     if (!check.ok()) return check.result();
     Call call = call_of(check, OpKind::reduce, check.bytes(), stream);
-    call.op.detail = detail_of(check);
+    give(call, check, from, to);
+    set_reduction(call, check);
     call.op.peer = static_cast<std::uint32_t>(root);
-    if (is_root(check, root)) reduce_into(call, check, from, to, check.bytes());
+    if (is_root(check, root)) reduce_into(call, from, to, check.bytes());
     call.moves = moves(check.bytes(), check.bytes());
     return submit(std::move(call));
   });
@@ -164,8 +175,9 @@ PRISM_EXPORT Result ncclReduceScatter(const void* from, void* to, std::size_t co
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::reduce_scatter, all, stream);
-    call.op.detail = detail_of(check);
-    reduce_into(call, check, chunk(from, check.bytes(), check.communicator()->position), to,
+    give(call, check, from, to);
+    set_reduction(call, check);
+    reduce_into(call, chunk(from, check.bytes(), check.communicator()->position), to,
                 check.bytes());
     call.moves = moves(check.bytes(), all);
     return submit(std::move(call));
@@ -182,6 +194,7 @@ PRISM_EXPORT Result ncclAllGather(const void* from, void* to, std::size_t count,
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::all_gather, all, stream);
+    give(call, check, from, to);
     spread_into(call, from, check.bytes(), to, all);
     call.moves = moves(check.bytes(), all);
     return submit(std::move(call));
@@ -200,6 +213,7 @@ PRISM_EXPORT Result ncclAlltoAll(const void* from, void* to, std::size_t count, 
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::all_to_all, all, stream);
+    give(call, check, from, to);
     spread_into(call, from, all, to, all);
     call.moves = moves(check.bytes(), all);
     return submit(std::move(call));
@@ -217,6 +231,7 @@ PRISM_EXPORT Result ncclGather(const void* from, void* to, std::size_t count, in
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::gather, all, stream);
+    give(call, check, from, to);
     call.op.peer = static_cast<std::uint32_t>(root);
     if (is_root(check, root)) spread_into(call, from, check.bytes(), to, all);
     call.moves = moves(check.bytes(), all);
@@ -235,6 +250,7 @@ PRISM_EXPORT Result ncclScatter(const void* from, void* to, std::size_t count, i
     if (!check.ok()) return check.result();
     const std::int64_t all = check.bytes() * check.communicator()->size;
     Call call = call_of(check, OpKind::scatter, all, stream);
+    give(call, check, from, to);
     call.op.peer = static_cast<std::uint32_t>(root);
     if (is_root(check, root)) {
       spread_into(call, chunk(from, check.bytes(), static_cast<std::uint32_t>(root)), check.bytes(),

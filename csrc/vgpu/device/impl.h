@@ -14,13 +14,16 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "engine/exchange.h"
 #include "engine/port.h"
 #include "engine/rank_clock.h"
 #include "graph/recorder.h"
+#include "vgpu/device/company.h"
 #include "vgpu/device/kernels.h"
 #include "vgpu/device/memory.h"
 #include "vgpu/device/runtime.h"
 #include "vgpu/device/session.h"
+#include "vgpu/device/session_mutex.h"
 #include "vgpu/device/stream.h"
 #include "vgpu/device/watchdog.h"
 
@@ -29,6 +32,7 @@ namespace prism::vgpu {
 // False on the threads that torch's process group runs beside the program's own: they poll, at
 // times that no two runs share.
 bool is_program_thread() noexcept;
+inline constexpr const char* device_thread_name = "prism_device";
 DeviceProfile default_device();
 
 // Where the answer to a device-to-host read came from.
@@ -48,6 +52,7 @@ struct Communicator {
   bool ready = false;          // shape is known
   bool guessed = false;        // members are not: taken as consecutive ranks
   std::uint64_t identity = 0;  // for the engine of an emulation
+  std::shared_ptr<const Company> company;  // nullptr: no other member runs
 };
 
 struct FailedAllocation {
@@ -61,7 +66,7 @@ struct Session::Impl {
 
   // Taken first: one thread at a time runs queued moves, and holds no other lock meanwhile.
   std::recursive_mutex drain_mutex;
-  mutable std::mutex mutex;
+  mutable SessionMutex mutex;
   std::atomic<bool> active{false};
   SessionOptions options;
 
@@ -77,7 +82,7 @@ struct Session::Impl {
   HandleTable<Stream> streams;
   HandleTable<Event> events;
   WatchdogView watchdog;
-  std::condition_variable watchdog_saw;
+  std::condition_variable_any watchdog_saw;
   KernelTable kernels;
 
   DeviceMemory memory;
@@ -92,6 +97,9 @@ struct Session::Impl {
   MemberSource member_source;
   // Set in an emulation: the engine, not `clock`, knows the times of this rank.
   std::unique_ptr<Port> port;
+  // Set where other ranks run too. Then moves may wait for them, and a thread of its own runs what
+  // is queued, as a device does.
+  std::unique_ptr<Exchange> exchange;
   std::vector<std::uint64_t> kernel_identities;  // by id of the recorder
   std::map<std::pair<std::string, std::string>, std::uint64_t> unimplemented;
   ReadCount reads[4];
@@ -171,14 +179,24 @@ struct Session::Impl {
   void know_members(Communicator& communicator);
   std::int64_t duration_of(const Op& op);
 
-  // Queues. `lock` holds `mutex`; drain_mutex is held too.
-  void drain_until(Stream& stream, std::uint64_t move, std::unique_lock<std::mutex>& lock);
+  // Queues. `lock` holds `mutex.state`; drain_mutex is held too.
+  using StateLock = std::unique_lock<std::mutex>;
+  void drain_until(Stream& stream, std::uint64_t move, StateLock& lock);
+  // That live now, the default stream aside: queues are looked at while more may be made.
+  std::vector<Stream*> all_streams();
+  // What need not wait, on all streams; false: nothing.
+  bool move_on(StateLock& lock);
+  bool move_on(Stream& stream, StateLock& lock);
+  void move_on_now();       // holds neither; where nobody else does
+  void run_device();        // a thread's whole life
+  void leave_no_bytes();    // holds neither: all that others are to get is on its way
+  std::shared_ptr<const Company> company_of(const Communicator& communicator) const;
   void drain_stream(Stream& stream);     // holds neither
   void drain_everything();               // holds neither
   void drain_event(const Event& event);  // holds neither
   // The end event of a launch is about to be recorded, after which torch drops what its watchdog
   // has seen the end of.
-  void let_watchdog_look(std::unique_lock<std::mutex>& lock);
+  void let_watchdog_look(std::unique_lock<SessionMutex>& lock);
   Outcome answer_watchdog(Event& event);
   // After what is queued and touches the range, before what its next owner does.
   void zero_in_order(Range range);  // holds neither
@@ -187,7 +205,7 @@ struct Session::Impl {
   // Now if nothing is before it in the stream, else in its place. `mutex` is held.
   void move_in_order(Stream& stream, std::function<void(Impl&)> move, std::vector<Range> touches);
 
-  // Values. `mutex` is held.
+  // Values. `mutex.state` is held.
   void move_bytes(void* to, const void* from, std::int64_t bytes, bool small);
   void move_rows(void* to, const void* from, std::int64_t width, std::int64_t rows,
                  std::int64_t to_pitch, std::int64_t from_pitch);

@@ -90,6 +90,12 @@ void DeviceMemory::written(Range range) {
   written_.add({range.begin / written_unit * written_unit, round_up(range.end, written_unit)});
 }
 
+std::vector<Range> DeviceMemory::written_in(Range range) const {
+  std::vector<Range> parts;
+  written_.for_each(range, [&](Range part) { parts.push_back(part); });
+  return parts;
+}
+
 void DeviceMemory::zero(Range range) {
   if (!written_.overlaps(range)) return;
   static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));

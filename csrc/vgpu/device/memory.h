@@ -51,6 +51,7 @@ class DeviceMemory {
   // Bytes that something wrote. zero() gives back or clears only those.
   void written(Range range);
   bool is_written(Range range) const noexcept { return written_.overlaps(range); }
+  std::vector<Range> written_in(Range range) const;
   void zero(Range range);
 
  private:

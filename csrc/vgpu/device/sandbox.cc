@@ -1,4 +1,8 @@
 // A rank of an emulation: its ops go to the engine, which knows its times.
+#include <pthread.h>
+
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "vgpu/device/impl.h"
@@ -14,6 +18,134 @@ void Session::attach(PortMemory memory, std::size_t number) {
 void Session::detach() {
   const std::lock_guard lock(impl_->mutex);
   impl_->port.reset();
+  if (impl_->exchange != nullptr) impl_->exchange->abandon();
+}
+
+void Session::attach_exchange(ExchangeMemory memory, std::size_t number) {
+  const std::lock_guard lock(impl_->mutex);
+  PRISM_CHECK(!impl_->active && impl_->exchange == nullptr);
+  impl_->exchange = std::make_unique<Exchange>(std::move(memory), number);
+  std::thread([impl = impl_] { impl->run_device(); }).detach();
+}
+
+std::shared_ptr<const Company> Session::company(std::uint32_t slot) const {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->recording() || slot >= impl_->communicators.size()) return nullptr;
+  return impl_->communicators[slot].company;
+}
+
+std::shared_ptr<const Company> Session::Impl::company_of(const Communicator& communicator) const {
+  if (exchange == nullptr || communicator.members.empty()) return nullptr;
+  Company company;
+  company.exchange = exchange.get();
+  company.identity = communicator.identity;
+  company.size = communicator.open.size;
+  company.own = communicator.open.position;
+  for (std::uint32_t position = 0; position < company.size; ++position) {
+    const auto number = exchange->number_of(communicator.members[position]);
+    if (!number) continue;
+    company.positions.push_back(position);
+    company.numbers.push_back(*number);
+  }
+  if (company.positions.size() < 2) return nullptr;
+  return std::make_shared<const Company>(std::move(company));
+}
+
+bool Session::Impl::move_on(Stream& stream, StateLock& lock) {
+  bool moved = false;
+  std::deque<Move>& moves = stream.queue.moves;
+  while (!moves.empty()) {
+    Move& front = moves.front();
+    if (front.wait_stream != nullptr) {
+      if (!front.wait_stream->queue.is_done(front.wait_move)) break;
+      moves.pop_front();
+    } else if (front.step) {
+      lock.unlock();
+      const bool done = front.step();
+      lock.lock();
+      if (!done) break;
+      moves.pop_front();
+    } else {
+      const Move next = std::move(front);
+      moves.pop_front();
+      lock.unlock();
+      next.run();
+      lock.lock();
+    }
+    ++stream.queue.done;
+    --pending;
+    moved = true;
+  }
+  return moved;
+}
+
+bool Session::Impl::move_on(StateLock& lock) {
+  lock.unlock();
+  bool moved = exchange->progress();
+  lock.lock();
+  if (pending == 0) return moved;
+  for (bool again = true; again;) {
+    again = move_on(default_stream, lock);
+    for (Stream* stream : all_streams()) again |= move_on(*stream, lock);
+    moved |= again;
+  }
+  return moved;
+}
+
+void Session::Impl::move_on_now() {
+  const std::unique_lock draining(drain_mutex, std::try_to_lock);
+  if (draining.owns_lock()) {
+    StateLock lock(mutex.state);
+    move_on(lock);
+  } else {
+    exchange->stir();  // whoever has it may have passed by
+  }
+}
+
+void Session::Impl::run_device() {
+  pthread_setname_np(pthread_self(), device_thread_name);
+  for (;;) {
+    const std::uint32_t seen = exchange->news();
+    bool moved = false;
+    {
+      const std::lock_guard draining(drain_mutex);
+      StateLock lock(mutex.state);
+      moved = move_on(lock);
+    }
+    if (!moved) exchange->sleep(seen, std::chrono::seconds(1));
+  }
+}
+
+void Session::Impl::leave_no_bytes() {
+  if (exchange == nullptr) return;
+  while (!exchange->is_over() && !exchange->is_flushed()) {
+    const std::uint32_t seen = exchange->news();
+    if (!exchange->progress()) exchange->sleep(seen, std::chrono::milliseconds(100));
+  }
+}
+
+void Session::enqueue_step(void* stream, std::function<bool()> step, std::vector<Range> touches) {
+  Impl& impl = *impl_;
+  {
+    const std::lock_guard lock(impl.mutex);
+    Stream* s = impl.find_stream(stream);
+    impl.push(s != nullptr ? *s : impl.default_stream,
+              {.step = std::move(step), .touches = std::move(touches)});
+  }
+  impl.move_on_now();
+}
+
+void Session::follow_all(void* stream) {
+  Impl& impl = *impl_;
+  const std::lock_guard lock(impl.mutex);
+  Stream* found = impl.find_stream(stream);
+  Stream& s = found != nullptr ? *found : impl.default_stream;
+  const auto follow = [&](Stream& other) {
+    if (&other == &s || other.queue.idle()) return;
+    impl.push(s, {.wait_stream = &other, .wait_move = other.queue.issued});
+  };
+  follow(impl.default_stream);
+  impl.streams.for_each(follow);
 }
 
 std::int64_t Session::Impl::post(const Op& op, Ask ask) {
@@ -25,9 +157,15 @@ std::int64_t Session::Impl::post(const Op& op, Ask ask) {
   } else if (is_communication(op.kind)) {
     post.what = communicators[op.ref].identity;
   }
-  if (ask != Ask::nothing) return port->ask(post);
-  port->post(post);
-  return 0;
+  if (ask == Ask::nothing) {
+    port->post(post);
+    return 0;
+  }
+  if (exchange == nullptr) return port->ask(post);
+  mutex.state.unlock();
+  const std::int64_t told = port->ask(post);
+  mutex.state.lock();
+  return told;
 }
 
 void Session::Impl::post_end() {

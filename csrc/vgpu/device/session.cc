@@ -16,12 +16,13 @@ namespace {
 bool named_as_program_thread() noexcept {
   char name[16] = {};
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) return true;
-  return std::strncmp(name, "pt_nccl_", 8) != 0 && std::strncmp(name, "pt_data_pin", 11) != 0;
+  return std::strncmp(name, "pt_nccl_", 8) != 0 && std::strncmp(name, "pt_data_pin", 11) != 0 &&
+         std::strncmp(name, device_thread_name, 15) != 0;
 }
 
 std::recursive_mutex* forked_drain = nullptr;
-std::mutex* forked_state = nullptr;
-std::condition_variable* forked_watch = nullptr;
+SessionMutex* forked_state = nullptr;
+std::condition_variable_any* forked_watch = nullptr;
 
 }  // namespace
 
@@ -64,9 +65,9 @@ Session::Impl::Impl() {
       },
       [] {
         // A lock that knows its owner cannot be released by the child, which has another thread id.
-        new (forked_state) std::mutex;
+        new (forked_state) SessionMutex;
         new (forked_drain) std::recursive_mutex;
-        new (forked_watch) std::condition_variable;
+        new (forked_watch) std::condition_variable_any;
       });
 }
 
@@ -192,7 +193,14 @@ void Session::end_watch() {
 }
 
 void Session::stop() {
+  if (impl_->exchange != nullptr) {
+    // Bytes that never come would keep the engine from hearing that this rank has ended.
+    const std::lock_guard lock(impl_->mutex);
+    impl_->post_end();
+    impl_->active = false;
+  }
   impl_->drain_everything();
+  impl_->leave_no_bytes();
   const std::lock_guard lock(impl_->mutex);
   impl_->post_end();
   impl_->active = false;

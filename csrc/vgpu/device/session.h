@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,9 +13,11 @@
 
 #include "comm/cluster.h"
 #include "cost/device_profile.h"
+#include "engine/exchange.h"
 #include "engine/port.h"
 #include "graph/graph.h"
 #include "graph/op.h"
+#include "vgpu/device/company.h"
 #include "vgpu/device/ranges.h"
 
 namespace prism::vgpu {
@@ -69,6 +72,11 @@ class Session {
   // `touches`: the device ranges it reads or writes; work that may wait for another process must
   // give them, else a block that is handed out meanwhile would have to wait for it.
   void enqueue(void* stream, std::function<void()> move, std::vector<Range> touches = {});
+  // Work with other ranks, in stream order: called until it returns true, and again only where
+  // something has come from one of them. It must not wait.
+  void enqueue_step(void* stream, std::function<bool()> step, std::vector<Range> touches);
+  // What is enqueued on `stream` from now on comes after all that is enqueued anywhere now.
+  void follow_all(void* stream);
   void drain(void* stream);
   void drain_all();
   // Communicators are about to end: torch's watchdog, which ends with them, must see that all of
@@ -76,6 +84,9 @@ class Session {
   void end_watch();
   // Device memory was written, so that it no longer reads as zero.
   void note_written(const void* address, std::int64_t bytes);
+  // The parts of it that do not read as zero for having never been written.
+  std::vector<Range> written(const void* address, std::int64_t bytes) const;
+  void clear(void* address, std::int64_t bytes);  // reads as zero
   // Values that a rule knows instead of kernels that compute nothing. Neither is an op, neither
   // takes time of the rank's.
   // In stream order, as if a kernel had written them there.
@@ -97,6 +108,10 @@ class Session {
   // From start() on, every op is posted there as number `number` of its ranks, and times come from
   // there: the process is a rank of an emulation. To be called before start().
   void attach(PortMemory memory, std::size_t number);
+  // Bytes of communication go to and come from the other ranks that run. Before start() as well.
+  void attach_exchange(ExchangeMemory memory, std::size_t number);
+  // The members of a communicator that run, once it was used; nullptr: none but this one.
+  std::shared_ptr<const Company> company(std::uint32_t slot) const;
   // What comes from here on is posted no more: the rank failed, and its end is not its program's.
   void detach();
 

@@ -23,7 +23,7 @@ void Session::Impl::order_blocking(Stream& stream) {
 }
 
 void Session::Impl::follow(Stream& stream, Stream& before) {
-  if (!before.queue.idle()) push(stream, {{}, &before, before.queue.issued, {}});
+  if (!before.queue.idle()) push(stream, {.wait_stream = &before, .wait_move = before.queue.issued});
   if (!recording()) return;
   Op record;
   record.kind = OpKind::event_record;
@@ -136,7 +136,7 @@ Outcome Runtime::host_callback(void* stream, std::function<void()> callback) {
       impl_.run(op, impl_.options.device.host.launch_ns);
     }
     if (!s->queue.idle()) {
-      impl_.push(*s, {std::move(callback), nullptr, 0, {}});
+      impl_.push(*s, {.run = std::move(callback)});
       return Outcome::done;
     }
   }
@@ -160,7 +160,7 @@ Outcome Runtime::destroy_event(void* event) {
   return Outcome::done;
 }
 
-void Session::Impl::let_watchdog_look(std::unique_lock<std::mutex>& lock) {
+void Session::Impl::let_watchdog_look(std::unique_lock<SessionMutex>& lock) {
   if (!watchdog.look(clock.host())) return;
   // A thread that sleeps 100 ms on a busy machine; far beyond that nobody looks.
   constexpr auto patience = std::chrono::seconds(20);
@@ -202,7 +202,7 @@ Outcome Runtime::wait(void* stream, void* event) {
   if (e == nullptr || s == nullptr) return Outcome::bad_handle;
   impl_.order_default(*s);
   if (e->queue != nullptr && e->queue != s && !e->queue->queue.is_done(e->move)) {
-    impl_.push(*s, {{}, e->queue, e->move, {}});
+    impl_.push(*s, {.wait_stream = e->queue, .wait_move = e->move});
   }
   if (!impl_.recording() || !e->recorded) return Outcome::done;
   impl_.watchdog.drop(*e);
@@ -228,7 +228,7 @@ void Session::Impl::drain_event(const Event& event) {
     move = event.move;
   }
   const std::lock_guard draining(drain_mutex);
-  std::unique_lock lock(mutex);
+  StateLock lock(mutex.state);
   drain_until(*stream, move, lock);
 }
 

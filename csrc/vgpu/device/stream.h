@@ -16,10 +16,11 @@ struct Stream;
 // Work that moves bytes, in stream order, run when the host looks. Or, with `run` empty, the
 // place where a stream waits for another one's move.
 struct Move {
-  std::function<void()> run;
+  std::function<void()> run{};
+  std::function<bool()> step{};  // in place of `run`: may wait for another process; true: done
   Stream* wait_stream = nullptr;
   std::uint64_t wait_move = 0;
-  std::vector<Range> touches;  // device ranges it reads or writes; empty: not known, maybe all
+  std::vector<Range> touches{};  // device ranges it reads or writes; empty: not known, maybe all
 };
 
 // Moves are counted from 1; those up to `done` have run.

@@ -13,9 +13,18 @@ thread_local std::vector<std::string> answers_;
 
 }  // namespace
 
-void Session::Impl::drain_until(Stream& stream, std::uint64_t move,
-                                std::unique_lock<std::mutex>& lock) {
+void Session::Impl::drain_until(Stream& stream, std::uint64_t move, StateLock& lock) {
   MoveQueue& queue = stream.queue;
+  while (exchange != nullptr && queue.done < move && !queue.moves.empty()) {
+    const std::uint32_t seen = exchange->news();
+    if (move_on(lock) || queue.done >= move) continue;
+    // Others of this process that look may go on meanwhile.
+    lock.unlock();
+    drain_mutex.unlock();
+    exchange->sleep(seen, std::chrono::milliseconds(100));
+    drain_mutex.lock();
+    lock.lock();
+  }
   while (queue.done < move && !queue.moves.empty()) {
     const Move next = std::move(queue.moves.front());
     queue.moves.pop_front();
@@ -37,15 +46,21 @@ void Session::Impl::drain_stream(Stream& stream) {
     if (stream.queue.idle()) return;
   }
   const std::lock_guard draining(drain_mutex);
-  std::unique_lock lock(mutex);
+  StateLock lock(mutex.state);
   drain_until(stream, stream.queue.issued, lock);
+}
+
+std::vector<Stream*> Session::Impl::all_streams() {
+  std::vector<Stream*> all;
+  streams.for_each([&](Stream& stream) { all.push_back(&stream); });
+  return all;
 }
 
 void Session::Impl::drain_everything() {
   const std::lock_guard draining(drain_mutex);
-  std::unique_lock lock(mutex);
+  StateLock lock(mutex.state);
   drain_until(default_stream, default_stream.queue.issued, lock);
-  streams.for_each([&](Stream& stream) { drain_until(stream, stream.queue.issued, lock); });
+  for (Stream* stream : all_streams()) drain_until(*stream, stream->queue.issued, lock);
 }
 
 void Session::Impl::push(Stream& stream, Move move) {
@@ -57,10 +72,10 @@ void Session::Impl::push(Stream& stream, Move move) {
 void Session::Impl::move_in_order(Stream& stream, std::function<void(Impl&)> move,
                                   std::vector<Range> touches) {
   auto run = [this, move = std::move(move)] {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(mutex.state);
     move(*this);
   };
-  push(stream, {std::move(run), nullptr, 0, std::move(touches)});
+  push(stream, {.run = std::move(run), .touches = std::move(touches)});
 }
 
 void Session::enqueue(void* stream, std::function<void()> move, std::vector<Range> touches) {
@@ -68,7 +83,7 @@ void Session::enqueue(void* stream, std::function<void()> move, std::vector<Rang
   const std::lock_guard lock(impl.mutex);
   Stream* s = impl.find_stream(stream);
   impl.push(s != nullptr ? *s : impl.default_stream,
-            {std::move(move), nullptr, 0, std::move(touches)});
+            {.run = std::move(move), .touches = std::move(touches)});
 }
 
 void Session::drain(void* stream) {
@@ -79,8 +94,24 @@ void Session::drain(void* stream) {
 void Session::drain_all() { impl_->drain_everything(); }
 
 void Session::note_written(const void* address, std::int64_t bytes) {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex.state);
   if (impl_->memory.contains(address)) impl_->memory.written(range_of(address, bytes));
+}
+
+std::vector<Range> Session::written(const void* address, std::int64_t bytes) const {
+  const Range range = range_of(address, bytes);
+  if (!impl_->memory.contains(address)) return {range};
+  const std::lock_guard lock(impl_->mutex.state);
+  return impl_->memory.written_in(range);
+}
+
+void Session::clear(void* address, std::int64_t bytes) {
+  if (!impl_->memory.contains(address)) {
+    std::memset(address, 0, static_cast<std::size_t>(bytes));
+    return;
+  }
+  const std::lock_guard lock(impl_->mutex.state);
+  impl_->memory.zero(range_of(address, bytes));
 }
 
 void Session::supply(void* stream, void* address, std::string_view bytes) {

@@ -136,6 +136,7 @@ void Session::Impl::know_members(Communicator& communicator) {
   }
   communicator.ready = true;
   communicator.identity = communicator_identity(communicator.open.name, communicator.members);
+  communicator.company = company_of(communicator);
   if (is_host_group(communicator.open.name)) return;  // it has no buffers on the device
   communicator_bytes += prism::communicator_bytes(communicator.shape, options.cluster);
   peak_device_bytes = std::max(peak_device_bytes, held(0));

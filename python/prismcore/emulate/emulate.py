@@ -110,9 +110,10 @@ class _Emulation:
     def _run_ranks(self, launcher: Launcher) -> tuple[dict[str, Any], float, float]:
         """What the engine found, when it began, and how long it took."""
         ports = _core.PortMemory.create(len(self._ranks))
+        exchange = _core.ExchangeMemory.create(self._ranks)
         self._progress("running the sandbox ranks")
         for number, rank in enumerate(self._ranks):
-            launcher.start(rank, port=(ports.fd, number))
+            launcher.start(rank, port=(ports.fd, exchange.fd, number))
         began = time.perf_counter()
         try:
             raw: dict[str, Any] = _core.emulate(
@@ -126,31 +127,45 @@ class _Emulation:
                 ports=ports,
                 ranks=self._ranks,
                 follow=self._options.on_divergence == "follow",
-                idle=lambda rank, ns: self._look_after(launcher, rank, ns),
+                idle=lambda rank, ns: self._look_after(launcher, exchange, rank, ns),
             )
         except (DeadlockError, DivergenceError, MismatchError) as error:
             ports.close()  # no rank waits for the engine any more
+            exchange.close()
             place = (error.rank, error.op) if isinstance(error, DivergenceError) else None
             error.args = (f"{error}{self._last_words(launcher, place)}",)
             raise
         took = time.perf_counter() - began
+        exchange.close()  # every program is over: nobody needs what has not come
         self._progress("gathering what the sandbox ranks recorded")
         while len(self._ends) < len(self._ranks):
             self._take(launcher.next_end())
         return raw, began, took
 
-    def _look_after(self, launcher: Launcher, rank: int, silent_ns: int) -> None:
+    def _look_after(
+        self, launcher: Launcher, exchange: _core.ExchangeMemory, rank: int, silent_ns: int
+    ) -> None:
         """Called by the engine some times a second: it has waited longest, for so long, for `rank` to do
         more than ask whether work is done."""
         interrupts.check()
         for end in launcher.ends():
             self._take(end)
         if silent_ns > self._options.silence_s * 1e9:
+            rank = self._kept_by(exchange, rank)
             raise EmulateError(
                 f"rank {rank} has launched nothing for {self._options.silence_s:g} s; expected ops of its "
                 "program: look for a sleep, an endless loop or input that never comes, or allow more "
                 "(--silence)"
             )
+
+    def _kept_by(self, exchange: _core.ExchangeMemory, rank: int) -> int:
+        """Whose bytes a rank waits for, directly or not; itself where it waits for nobody's."""
+        for _ in self._ranks:
+            kept_by = exchange.waits_for(self._ranks.index(rank))
+            if kept_by is None:
+                break
+            rank = self._ranks[kept_by]
+        return rank
 
     def _last_words(self, launcher: Launcher, place: tuple[int, int] | None) -> str:
         """What a rank that failed has to say: it may have left its program because of that. Else, of the

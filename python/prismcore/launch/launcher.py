@@ -200,16 +200,18 @@ class Launcher:
                 os.close(self._values_fd)
                 self._values_fd = None
 
-    def start(self, rank: int, *, want_groups: bool = False, port: tuple[int, int] | None = None) -> None:
+    def start(
+        self, rank: int, *, want_groups: bool = False, port: tuple[int, int, int] | None = None
+    ) -> None:
         """Forks a rank.
 
-        ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptor of
-        an emulation's mailboxes, and which of them is the rank's.
+        ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptors
+        of an emulation's mailboxes and exchange, and the number of the rank in both.
         """
         request: dict[str, Any] = {
             "run": rank,
             "want_groups": want_groups,
-            "port": None if port is None else port[1],
+            "port": None if port is None else port[2],
         }
         with contextlib.ExitStack() as undo:
             record_fd = os.memfd_create(f"prism-rank-{rank}")
@@ -223,7 +225,7 @@ class Launcher:
                 self._selector.register(read_end, selectors.EVENT_READ, running.output)
                 self._running[rank] = running
                 undo.pop_all()
-                ports = [] if port is None else [port[0]]
+                ports = [] if port is None else list(port[:2])
                 values = [] if self._values_fd is None else [self._values_fd]
                 request["has_values"] = bool(values)
                 self._send(request, [record_fd, write_end, *ports, *values])

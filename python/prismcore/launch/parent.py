@@ -207,7 +207,7 @@ class Parent:
             rank,
             record_fd=record_fd,
             want_groups=request["want_groups"],
-            port=None if port is None else (others[0], port),
+            port=None if port is None else (others[0], others[1], port),
             known=known,
         ).run()
 

@@ -73,7 +73,8 @@ class _Device:
 class RankRun:
     """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns.
 
-    ``port``: descriptor of the emulation's mailboxes and the number of this rank's; None: a collection.
+    ``port``: descriptors of the emulation's mailboxes and exchange, and the number of this rank in both;
+    None: a collection.
     ``known``: objects that other ranks gave.
     """
 
@@ -84,7 +85,7 @@ class RankRun:
         *,
         record_fd: int,
         want_groups: bool,
-        port: tuple[int, int] | None = None,
+        port: tuple[int, int, int] | None = None,
         known: Values | None = None,
     ) -> None:
         self.job = job
@@ -136,7 +137,9 @@ class RankRun:
         self._keep_peaks()
         switch_off_cudnn()
         if self._port is not None:
-            _core.vgpu_attach(*self._port)
+            ports, exchange, number = self._port
+            _core.vgpu_attach(ports, number)
+            _core.vgpu_attach_exchange(exchange, number)
         _core.vgpu_start(
             self.rank, job.world_size, job.gpus_per_node, job.device, job.cluster, job.measure_host
         )
