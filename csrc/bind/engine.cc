@@ -11,9 +11,9 @@
 #include "bind/bind.h"
 #include "bind/numpy.h"
 #include "engine/alone.h"
+#include "engine/exchange.h"
 #include "engine/materialised.h"
 #include "engine/outside.h"
-#include "engine/exchange.h"
 #include "engine/port.h"
 #include "engine/replay.h"
 

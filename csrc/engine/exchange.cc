@@ -30,8 +30,8 @@ using Count = std::atomic<std::uint64_t>;
 static_assert(Word::is_always_lock_free && Count::is_always_lock_free);
 
 // A place of an inbox. `turn` says whose it is: a number that senders draw: free for that sender;
-// one more: full, for the receiver (D. Vyukov's bounded queue). Kept less the place's own number, so
-// that fresh memory, which is zero, is an empty inbox.
+// one more: full, for the receiver (D. Vyukov's bounded queue). Kept less the place's own number,
+// so that fresh memory, which is zero, is an empty inbox.
 struct Slot {
   Count turn{0};
   std::uint32_t from = 0;

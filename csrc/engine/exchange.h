@@ -24,8 +24,8 @@ namespace prism {
 struct ExchangeHead;  // exchange.cc: the shared memory's first part
 struct Inbox;         // and a rank's part
 
-// Shared memory for the inboxes of `ranks` (of the world, ascending). A copy is the same memory; the
-// last one gives it back. Pages that no message touched cost nothing.
+// Shared memory for the inboxes of `ranks` (of the world, ascending). A copy is the same memory;
+// the last one gives it back. Pages that no message touched cost nothing.
 class ExchangeMemory {
  public:
   // Error where the system gives no memory. chunks: of an inbox, a power of two.

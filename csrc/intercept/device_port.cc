@@ -90,8 +90,8 @@ class VirtualDevice final : public DevicePort {
   std::vector<Touched> written(const void* address, std::int64_t bytes) const override {
     std::vector<Touched> parts;
     for (const vgpu::Range& part : session().written(address, bytes)) {
-      parts.push_back({reinterpret_cast<const void*>(part.begin),
-                       static_cast<std::int64_t>(part.size())});
+      parts.push_back(
+          {reinterpret_cast<const void*>(part.begin), static_cast<std::int64_t>(part.size())});
     }
     return parts;
   }

@@ -156,8 +156,7 @@ void JointLaunch::gather(const Call& call, const MessageKey& key) {
   }
   std::size_t next = 0;
   for (std::uint32_t position = 0; position < company_->size; ++position) {
-    const bool runs =
-        next < company_->positions.size() && company_->positions[next] == position;
+    const bool runs = next < company_->positions.size() && company_->positions[next] == position;
     result(at(call.out, call.unit_bytes, position), call.unit_bytes, first + (runs ? next++ : 0),
            1);
   }
@@ -259,8 +258,8 @@ bool JointLaunch::step() {
   }
   for (; waiting_ < taken_.size(); ++waiting_) {
     Taken& taken = taken_[waiting_];
-    taken.encoded = taken.given ? given_[*taken.given].encoded
-                                : exchange.take(taken.from, taken.key);
+    taken.encoded =
+        taken.given ? given_[*taken.given].encoded : exchange.take(taken.from, taken.key);
     if (taken.encoded != nullptr) continue;
     if (exchange.is_over()) break;  // what did not come reads as zero
     exchange.note_wait(taken.from);

@@ -144,7 +144,9 @@ void launch(std::span<Call> calls) {
   const auto company = port.company(calls.front().op.ref);
   std::vector<Move> moves;
   for (const Call& call : calls) {
-    if (company != nullptr || !call.moves || (call.effect != Effect::spread && call.effect != Effect::reduce)) continue;
+    if (company != nullptr || !call.moves ||
+        (call.effect != Effect::spread && call.effect != Effect::reduce))
+      continue;
     moves.push_back({call.effect, call.from, call.to, call.from_bytes, call.to_bytes,
                      call.reduction, call.device_scalar});
   }

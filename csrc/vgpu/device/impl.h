@@ -49,9 +49,9 @@ struct Communicator {
   OpenCommunicator open;
   std::vector<std::uint32_t> members;
   CommShape shape;
-  bool ready = false;          // shape is known
-  bool guessed = false;        // members are not: taken as consecutive ranks
-  std::uint64_t identity = 0;  // for the engine of an emulation
+  bool ready = false;                      // shape is known
+  bool guessed = false;                    // members are not: taken as consecutive ranks
+  std::uint64_t identity = 0;              // for the engine of an emulation
   std::shared_ptr<const Company> company;  // nullptr: no other member runs
 };
 
@@ -187,9 +187,9 @@ struct Session::Impl {
   // What need not wait, on all streams; false: nothing.
   bool move_on(StateLock& lock);
   bool move_on(Stream& stream, StateLock& lock);
-  void move_on_now();       // holds neither; where nobody else does
-  void run_device();        // a thread's whole life
-  void leave_no_bytes();    // holds neither: all that others are to get is on its way
+  void move_on_now();     // holds neither; where nobody else does
+  void run_device();      // a thread's whole life
+  void leave_no_bytes();  // holds neither: all that others are to get is on its way
   std::shared_ptr<const Company> company_of(const Communicator& communicator) const;
   void drain_stream(Stream& stream);     // holds neither
   void drain_everything();               // holds neither

@@ -23,7 +23,8 @@ void Session::Impl::order_blocking(Stream& stream) {
 }
 
 void Session::Impl::follow(Stream& stream, Stream& before) {
-  if (!before.queue.idle()) push(stream, {.wait_stream = &before, .wait_move = before.queue.issued});
+  if (!before.queue.idle())
+    push(stream, {.wait_stream = &before, .wait_move = before.queue.issued});
   if (!recording()) return;
   Op record;
   record.kind = OpKind::event_record;
