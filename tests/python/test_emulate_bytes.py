@@ -12,7 +12,6 @@ import pytest
 
 from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, emulate
-from prismcore.errors import CollectError, RankFailedError
 from prismcore.graph import Graph
 
 WORLD = 4
