@@ -9,6 +9,7 @@
 #include "intercept/device_port.h"
 #include "intercept/failure.h"
 #include "intercept/joint.h"
+#include "intercept/rules.h"
 
 namespace prism::intercept {
 
@@ -185,6 +186,7 @@ abi::nccl::Result submit(Call call) {
     group.calls.push_back(std::move(call));
   } else {
     launch({&call, 1});
+    apply_rules({&call, 1});
   }
   return abi::nccl::success;
 }
@@ -208,6 +210,7 @@ abi::nccl::Result group_end() {
     const auto end = std::stable_partition(
         rest, calls.end(), [first = *rest](const Call& call) { return same_launch(first, call); });
     launch({rest, end});
+    apply_rules({rest, end});
     rest = end;
   }
   calls.clear();

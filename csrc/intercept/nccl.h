@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "intercept/communicator.h"
+#include "intercept/rules.h"
 #include "vgpu/abi/nccl.h"
 
 extern "C" {
@@ -79,4 +80,6 @@ PrismNcclResult ncclCommDeregister(PrismNcclHandle communicator, void* handle);
 // split.
 PrismNcclResult prism_nccl_announce_split(int color, const std::uint32_t* members,
                                           std::size_t count);
+// See rules.h.
+void prism_nccl_set_rules(prism::intercept::RuleMatch match, prism::intercept::RuleFill fill);
 }

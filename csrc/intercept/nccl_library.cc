@@ -13,6 +13,7 @@
 #include "intercept/launch.h"
 #include "intercept/membership.h"
 #include "intercept/nccl.h"
+#include "intercept/rules.h"
 
 using namespace prism::intercept;
 namespace nccl = prism::abi::nccl;
@@ -163,6 +164,8 @@ PRISM_EXPORT Result prism_nccl_announce_split(int color, const std::uint32_t* me
     return nccl::success;
   });
 }
+
+PRISM_EXPORT void prism_nccl_set_rules(RuleMatch match, RuleFill fill) { set_rules(match, fill); }
 
 }  // extern "C"
 

@@ -21,6 +21,7 @@ __all__ = [
     "ProfileError",
     "RankFailedError",
     "RoutingError",
+    "RuleError",
     "SpareError",
 ]
 
@@ -86,6 +87,10 @@ class OutOfMemoryError(PrismError):
 
 class RoutingError(PrismError):
     """A routing rule is unknown, or asks for what a job does not have (an expert, a rank)."""
+
+
+class RuleError(PrismError):
+    """A file of rules for what ghosts send cannot be used, or a rule gave what cannot be received."""
 
 
 class SpareError(PrismError):

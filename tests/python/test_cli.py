@@ -19,12 +19,12 @@ from prismcore.profiles.cluster import cluster_text
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
-    "--ranks --routing --slots --world-size -h -o",
+    "--ranks --routing --rules --slots --world-size -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --help --jitter --json --profile --ranks --slow-link --slow-rank --threads -h",
-    "emulate": "--help --jitter --json --on-divergence --preload --routing --sandbox --silence --slow-link "
-    "--slow-rank -h",
+    "emulate": "--help --jitter --json --on-divergence --preload --routing --rules --sandbox --silence "
+    "--slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "

@@ -85,6 +85,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how tokens go to experts, in a program that has some (%(default)s)",
     )
     parser.add_argument(
+        "--rules",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="Python file that says what ranks that do not run send (prismcore.rules)",
+    )
+    parser.add_argument(
         "--preload",
         action="append",
         default=[],
@@ -122,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
         iterations=args.iterations,
         host=args.host,
         routing=args.routing,
+        rules=args.rules,
         preload=args.preload,
         keep_partial=args.keep_partial,
     )

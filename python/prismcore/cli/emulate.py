@@ -47,6 +47,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how tokens go to experts; default: as collected",
     )
     parser.add_argument(
+        "--rules",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="Python file that says what ranks that do not run send (prismcore.rules)",
+    )
+    parser.add_argument(
         "--preload",
         action="append",
         default=[],
@@ -80,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         perturbation=perturbation_of(args, graph),
         on_divergence=args.on_divergence,
         routing=args.routing,
+        rules=args.rules,
         preload=args.preload,
         silence_s=args.silence * 1e-9,
     )

@@ -98,6 +98,7 @@ class _Collection:
         self._checked = 0
         self._messaging: frozenset[int] = frozenset()
         self._routing: str | None = None
+        self._rules: Counter[str] = Counter()
         self._skewed_group: str | None = None
         self._communicators: dict[tuple[int, int, str], int] = {}
 
@@ -140,6 +141,7 @@ class _Collection:
             measure_host=options.host == "measured",
             iterations=options.iterations,
             routing=options.routing,
+            rules=options.rules,
             preload=options.preload,
             environment=options.environment,
             rank_timeout_s=options.rank_timeout_s,
@@ -269,6 +271,7 @@ class _Collection:
             self._routing = routing["rule"]
             if routing["skewed"] and routing["group"] is not None:
                 self._skewed_group = self._skewed_group or routing["group"]
+        self._rules.update(summary["rules"])
         same_groups = summary["groups_checksum"] == self._checksum
         if not same_groups and options.ranks == "auto":
             raise CollectError(
@@ -342,6 +345,7 @@ class _Collection:
             "warmup_iterations": WARM_UP_ITERATIONS,
             "host": options.host,
             "routing": self._routing,
+            "rules": dict(self._rules),
             "partial": partial,
             "switched_off": [SWITCHED_OFF],
             "ranks_run": len(self._records) + self._cut_short,
@@ -351,8 +355,16 @@ class _Collection:
             "spread": self._spread(),
             "unknown_kernels": dict(unknown.most_common()),
             "unimplemented": dict(unimplemented.most_common()),
-            "notes": self._notes,
+            "notes": [*self._notes, *self._unused_rules()],
         }
+
+    def _unused_rules(self) -> list[str]:
+        return [
+            f"rule {name.partition(' ')[2]} (number {name.partition(' ')[0]} of its file) fitted no call of "
+            "the ranks that ran"
+            for name, uses in self._rules.items()
+            if uses == 0
+        ]
 
     def _spread(self) -> dict[str, float]:
         """Largest relative difference among ranks that ran and communicate alike, which is what the

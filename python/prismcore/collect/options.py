@@ -51,6 +51,8 @@ class CollectOptions:
     """Rule of mock routing, ``PRESET[:name=value,...]``; a program without mixtures of experts has no
     use for it. See :mod:`prismcore.routing`."""
     host: Literal["profile", "measured"] = "profile"
+    rules: Path | None = None
+    """File of rules for what ranks that do not run send (:mod:`prismcore.rules`)."""
     preload: Sequence[str] = ()
     """Modules that the warm parent imports beside those the script imports at its top level."""
     keep_partial: bool = False

@@ -87,6 +87,7 @@ class _Emulation:
             environment=options.environment,
             rank_timeout_s=float("inf"),
             routing=routing,
+            rules=options.rules,
         ) as launcher:
             raw, engine_started, engine_s = self._run_ranks(launcher)
         sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks}
@@ -104,8 +105,16 @@ class _Emulation:
             diverged=bool(raw["diverged"]),
             bootstrap_s=engine_started - self._started + raw["first_post_ns"] * 1e-9,
             wall_time_s=time.perf_counter() - self._started,
-            warnings=list(job.warnings),
+            warnings=[*self._rule_warnings(), *job.warnings],
         )
+
+    def _rule_warnings(self) -> list[str]:
+        rules = self._metadata.get("rules")
+        if not rules or self._options.rules is not None:
+            return []
+        return [
+            f"the graph was collected with {len(rules)} rules for what ghosts send, and none are given here"
+        ]
 
     def _run_ranks(self, launcher: Launcher) -> tuple[dict[str, Any], float, float]:
         """What the engine found, when it began, and how long it took."""

@@ -38,6 +38,8 @@ class EmulateOptions:
     it goes on, and ghosts take the sizes of what they meet it in."""
     routing: str | None = None
     """Mock routing of mixtures of experts (:mod:`prismcore.routing`); None: as collected."""
+    rules: Path | None = None
+    """File of rules for what ranks that do not run send (:mod:`prismcore.rules`)."""
     preload: Sequence[str] = ()
     """Modules that the warm parent imports beside those the script imports at its top level."""
     environment: Mapping[str, str] = field(default_factory=dict)

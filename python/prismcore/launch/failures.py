@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prismcore.adapters import describe_rank
-from prismcore.errors import CollectError, OutOfMemoryError, PrismError, RankFailedError, RoutingError
+from prismcore.errors import (
+    CollectError,
+    OutOfMemoryError,
+    PrismError,
+    RankFailedError,
+    RoutingError,
+    RuleError,
+)
 from prismcore.launch.launcher import RankEnd
 from prismcore.launch.need import ObjectNeed
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
 
 __all__ = ["failure_of"]
 
-_TOLD_BY_US = (CollectError.__name__, RoutingError.__name__)
+_TOLD_BY_US = (CollectError.__name__, RoutingError.__name__, RuleError.__name__)
 
 
 def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError | None:

@@ -116,6 +116,7 @@ class Launcher:
         measure_host: bool,
         iterations: int,
         routing: str = "balanced",
+        rules: Path | None = None,
         preload: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         rank_timeout_s: float = 600.0,
@@ -130,6 +131,7 @@ class Launcher:
             "measure_host": measure_host,
             "iterations": iterations,
             "routing": routing,
+            "rules": None if rules is None else str(folder / rules),
             "preload": list(preload),
             "collector_pid": os.getpid(),
         }

@@ -96,6 +96,7 @@ def _prepare(setup: dict[str, Any]) -> RankJob:
     from prismcore.profiles.cluster import parse_cluster
     from prismcore.profiles.device import load_device
     from prismcore.routing import parse_rule
+    from prismcore.rules import load_rules
 
     return RankJob(
         program=program,
@@ -107,6 +108,7 @@ def _prepare(setup: dict[str, Any]) -> RankJob:
         measure_host=setup["measure_host"],
         iterations=setup["iterations"],
         routing=parse_rule(setup["routing"]),
+        rules=() if setup["rules"] is None else tuple(load_rules(Path(setup["rules"]))),
     )
 
 

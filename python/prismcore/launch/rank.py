@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from prismcore import _core
 from prismcore.adapters.megatron_experts import ExpertRouting
 from prismcore.launch import call_sites, late, objects
 from prismcore.launch.cudnn import switch_off_cudnn
+from prismcore.launch.given import RuleDoor
 from prismcore.launch.groups import GroupTable
 from prismcore.launch.host_group import HOST_GROUP_MARK, HostGroups
 from prismcore.launch.iteration import IterationEnds
@@ -43,7 +45,8 @@ from prismcore.launch.protocol import (
 from prismcore.launch.splits import announce_splits
 from prismcore.launch.standins import library_paths
 from prismcore.launch.store import GhostStore, pair_of_key
-from prismcore.routing import Rule
+from prismcore.routing import Rule as RoutingRule
+from prismcore.rules import Rule
 
 __all__ = ["RankJob", "RankRun"]
 
@@ -60,7 +63,8 @@ class RankJob:
     cluster: _core.ClusterProfile
     measure_host: bool
     iterations: int
-    routing: Rule
+    routing: RoutingRule
+    rules: Sequence[Rule] = ()
 
 
 class _Device:
@@ -103,6 +107,13 @@ class RankRun:
         )
         self._folded_peaks: dict[str, int] = {}
         self._routing = ExpertRouting(job.routing, _Device(), _core.vgpu_num_iterations)
+        self._given = RuleDoor(
+            job.rules,
+            rank=rank,
+            iteration=_core.vgpu_num_iterations,
+            site=lambda: call_sites.here(job.folder),
+            failed=self._rule_failed,
+        )
         self._ends = IterationEnds(
             self._iteration_ended, program_marks=mentions(job.program.source(), "mark_iteration")
         )
@@ -132,6 +143,7 @@ class RankRun:
         self._host_groups.install()
         objects.use(self._objects)
         announce_splits(_door())
+        self._given.install(_door())
         self._ends.install()
         self._routing.install()
         self._keep_peaks()
@@ -196,6 +208,10 @@ class RankRun:
             return [ranks[pair[0]], ranks[pair[1]]]
         return []
 
+    def _rule_failed(self, error: BaseException) -> NoReturn:
+        traceback.print_exception(error)
+        self._leave(ENDED_BY_ERROR, status=1, error={"type": type(error).__name__, "text": str(error)})
+
     def _iteration_ended(self) -> None:
         _core.vgpu_mark("iteration")
         if _core.vgpu_num_iterations() >= self.job.iterations:
@@ -255,6 +271,7 @@ class RankRun:
                 "iterations": _core.vgpu_num_iterations(),
                 "iteration_source": self._ends.source,
                 "routing": self._routing.report(),
+                "rules": self._given.uses,
                 "groups_checksum": self._groups.checksum(),
                 "program_s": time.perf_counter() - self._started,
             }

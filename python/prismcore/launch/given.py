@@ -1,0 +1,126 @@
+"""Puts what a user's rules give in place of what ghosts send (:mod:`prismcore.rules`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prismcore.errors import RuleError
+from prismcore.graph import DataType, OpKind
+from prismcore.rules import Call, Rule
+
+__all__ = ["RuleDoor"]
+
+
+class _RuleCall(ctypes.Structure):
+    """``PrismRuleCall`` of ``csrc/intercept/rules.h``."""
+
+    _fields_ = [
+        ("group", ctypes.c_char_p),
+        ("size", ctypes.c_uint32),
+        ("position", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+        ("dtype", ctypes.c_uint32),
+        ("peer", ctypes.c_int64),
+        ("elements", ctypes.c_int64),
+    ]
+
+
+_Match = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(_RuleCall))
+_Fill = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+
+_TORCH_NAMES = {"float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
+
+
+class RuleDoor:
+    """Stands between the rules and the NCCL door of one rank.
+
+    ``failed`` ends the rank with an error; it does not return.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        *,
+        rank: int,
+        iteration: Callable[[], int],
+        site: Callable[[], str],
+        failed: Callable[[BaseException], Any],
+    ) -> None:
+        self._rules = rules
+        self._rank = rank
+        self._iteration = iteration
+        self._site = site
+        self._failed = failed
+        self._had = [0] * len(rules)
+        self._due: dict[int, tuple[Rule, Call]] = {}
+        self._next = 0
+        self._hooks = (_Match(self._match), _Fill(self._fill))  # the door keeps only their addresses
+
+    def install(self, door: ctypes.CDLL) -> None:
+        """Makes the door (libprism_nccl.so, loaded) ask. Without rules it asks nothing."""
+        if self._rules:
+            door.prism_nccl_set_rules(*self._hooks)
+
+    @property
+    def uses(self) -> dict[str, int]:
+        """How many calls each rule has had."""
+        names = [f"{number} {rule.name}" for number, rule in enumerate(self._rules, start=1)]
+        return dict(zip(names, self._had, strict=True))
+
+    def _match(self, pointer: Any) -> int:
+        try:
+            return self._match_call(pointer.contents)
+        except BaseException as error:
+            self._failed(error)
+            return -1
+
+    def _match_call(self, asked: _RuleCall) -> int:
+        call = Call(
+            rank=self._rank,
+            group=asked.group.decode(),
+            size=asked.size,
+            position=asked.position,
+            kind=OpKind(asked.kind).name.lower(),
+            dtype=DataType(asked.dtype).name.lower(),
+            elements=asked.elements,
+            peer=asked.peer,
+            iteration=self._iteration(),
+            call_site=self._site(),
+            number=0,
+        )
+        i = next((i for i, rule in enumerate(self._rules) if rule.fits(call)), None)
+        if i is None:
+            return -1
+        number, self._next = self._next, self._next + 1
+        self._due[number] = (self._rules[i], replace(call, number=self._had[i]))
+        self._had[i] += 1
+        return number
+
+    def _fill(self, number: int, to: int, size: int) -> None:
+        rule, call = self._due.pop(number)
+        try:
+            _fill_with(rule, call, to, size)
+        except BaseException as error:
+            self._failed(error)
+
+
+def _fill_with(rule: Rule, call: Call, to: int, size: int) -> None:
+    import torch
+
+    dtype = getattr(torch, _TORCH_NAMES.get(call.dtype, call.dtype))
+    with torch.no_grad(), torch.device("cpu"):
+        view = torch.frombuffer((ctypes.c_char * size).from_address(to), dtype=dtype)
+        received = view.clone()
+        given = rule.fill(call, received)
+        given = received if given is None else torch.as_tensor(given, device="cpu")
+        try:
+            view.copy_(given.to(dtype).broadcast_to(view.shape))
+        except RuntimeError:
+            raise RuleError(
+                f"rule {rule.name} gave a tensor of shape {list(given.shape)} for {call.kind} on "
+                f"communicator '{call.group}' at {call.call_site}, expected one that broadcasts to "
+                f"[{call.elements}]"
+            ) from None
