@@ -22,7 +22,35 @@ namespace prism::bind {
 namespace {
 
 using Slow = std::tuple<std::uint32_t, double, std::int64_t, std::int64_t>;
+using Failure = std::pair<std::uint32_t, std::int64_t>;
 using SlowPair = std::tuple<std::uint32_t, std::uint32_t, double, std::int64_t, std::int64_t>;
+
+// The report under the names of FailureReport.
+nb::typed<nb::dict, nb::str, nb::any> to_dict(FailureReport report) {
+  nb::list failed, waits;
+  for (const FailedRank& rank : report.failed) {
+    failed.append(nb::make_tuple(rank.rank, rank.at_ns));
+  }
+  for (const Wait& wait : report.waits) {
+    nb::list ranks;
+    for (const WaitingRank& r : wait.ranks) {
+      ranks.append(nb::make_tuple(r.rank, r.op, r.call_site, r.since_ns));
+    }
+    nb::dict one;
+    one["communicator"] = wait.communicator;
+    one["op"] = wait.op;
+    one["number"] = wait.message ? nb::object(nb::none()) : nb::object(nb::int_(wait.number));
+    one["missing"] = wait.missing;
+    one["failed"] = wait.failed;
+    one["ranks"] = ranks;
+    waits.append(one);
+  }
+  nb::typed<nb::dict, nb::str, nb::any> out;
+  out["failed"] = failed;
+  out["waits"] = waits;
+  out["iterations"] = owned_array(std::move(report.iterations));
+  return out;
+}
 
 // The result under the names of ReplayResult; tables are flat.
 nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
@@ -40,6 +68,8 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   out["device_time_ns"] = result.device_time_ns;
   out["warnings"] = result.warnings;
   out["diverged"] = result.diverged;
+  out["failure"] = nb::none();
+  if (result.failure) out["failure"] = to_dict(std::move(*result.failure));
   const auto column = [&](const char* name, auto member) {
     using Value = std::remove_cvref_t<decltype(std::declval<Interval>().*member)>;
     std::vector<Value> values;
@@ -59,7 +89,7 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
 
 Perturbation perturbation_of(const std::vector<Slow>& slow_ranks,
                              const std::vector<SlowPair>& slow_links, std::uint64_t jitter_seed,
-                             double jitter_sigma) {
+                             double jitter_sigma, const std::vector<Failure>& failures) {
   Perturbation p;
   for (const auto& [rank, factor, from_ns, to_ns] : slow_ranks) {
     p.slow_ranks.push_back({rank, factor, from_ns, to_ns});
@@ -68,6 +98,7 @@ Perturbation perturbation_of(const std::vector<Slow>& slow_ranks,
     p.slow_links.push_back({rank, other, factor, from_ns, to_ns});
   }
   p.jitter = {jitter_seed, jitter_sigma};
+  for (const auto& [rank, at_ns] : failures) p.failures.push_back({rank, at_ns});
   return p;
 }
 
@@ -92,12 +123,12 @@ void init_engine(nb::module_& m) {
           "__init__",
           [](Perturbation* self, const std::vector<Slow>& slow_ranks,
              const std::vector<SlowPair>& slow_links, std::uint64_t jitter_seed,
-             double jitter_sigma) {
-            new (self)
-                Perturbation(perturbation_of(slow_ranks, slow_links, jitter_seed, jitter_sigma));
+             double jitter_sigma, const std::vector<Failure>& failures) {
+            new (self) Perturbation(
+                perturbation_of(slow_ranks, slow_links, jitter_seed, jitter_sigma, failures));
           },
           nb::arg("slow_ranks"), nb::arg("slow_links"), nb::arg("jitter_seed"),
-          nb::arg("jitter_sigma"));
+          nb::arg("jitter_sigma"), nb::arg("failures"));
   m.attr("every_link") = nb::int_(SlowLink::every);
   m.def(
       "materialised",

@@ -163,15 +163,16 @@ void Replayer::message_mismatch(const Message& m) const {
       bytes ? ", or the split tables of the two ranks disagree" : "", those_that_left()));
 }
 
-// Whether a rank has issued its part but its stream has not come to it.
+// Whether a rank has issued its part but its stream has not come to it, or only after it failed.
 bool Replayer::is_deferred(std::uint32_t i, const Handle& handle) const {
   const RankState& r = ranks_[i];
   if (r.deferred == 0) return false;
   bool found = false;
   for (const StreamQueue& queue : std::span(r.queues, num_streams_)) {
     deferred_.for_each(queue, [&](std::uint32_t op) {
-      if (deferred_[op].kind != StepKind::launch || deferred_[op].held == 0) return;
+      if (deferred_[op].kind != StepKind::launch) return;
       const Launch& launch = deferred_.launch(op);
+      if (deferred_[op].held == 0 && launch.ready_ns < r.fails_ns) return;
       for (std::uint32_t k = 0; k < launch.size(); ++k) {
         const Handle& h = launch.handle(k);
         found |= !h.message && h.id == handle.id && h.number == handle.number;
@@ -198,9 +199,21 @@ std::uint32_t Replayer::first_stuck(const RankState& r) const {
   return first;
 }
 
-Stuck Replayer::stuck(std::uint32_t i) const {
+Stuck Replayer::stuck(std::uint32_t i) const { return stuck_in(i, first_stuck(ranks_[i])); }
+
+bool Replayer::has_arrived(std::uint32_t i, std::uint32_t communicator,
+                           std::uint64_t number) const {
+  const std::span slots(ranks_[i].slots, ranks_[i].num_slots);
+  const bool issued = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+    return slot.communicator == communicator && slot.next > number;
+  });
+  return issued && !is_deferred(i, {number, communicator});
+}
+
+// What a deferred launch that has arrived waits for.
+Stuck Replayer::stuck_in(std::uint32_t i, std::uint32_t op) const {
   const RankState& r = ranks_[i];
-  const Launch& l = deferred_.launch(first_stuck(r));
+  const Launch& l = deferred_.launch(op);
   const std::uint32_t k = l.next;
   const Handle& h = l.handle(k);
   Stuck s{place_of(i, l.block, parts(*l.step)[k].op), 0, h.number, h.message, {}};
@@ -213,13 +226,13 @@ Stuck Replayer::stuck(std::uint32_t i) const {
     return s;
   }
   s.communicator = h.id;
+  const Meeting& m = meetings_[h.id].at(h.number);
   for (const std::uint32_t member : graph_.communicator(h.id).members) {
     const std::uint32_t other = dense(member);
-    const std::span slots(ranks_[other].slots, ranks_[other].num_slots);
-    const bool issued = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
-      return slot.communicator == h.id && slot.next > h.number;
-    });
-    if (!issued || is_deferred(other, h)) s.missing.push_back(other);
+    const std::int64_t fails = ranks_[other].fails_ns;
+    const bool gone =
+        m.arrived == Meetings::lost && (m.ready_ns >= fails || m.ready_ns + m.duration_ns > fails);
+    if (gone || !has_arrived(other, h.id, h.number)) s.missing.push_back(other);
   }
   return s;
 }
@@ -264,13 +277,12 @@ std::string Replayer::those_that_left() const {
   return text;
 }
 
-void Replayer::deadlock() const {
+void Replayer::deadlock(std::uint32_t first) const {
   // Follow who waits for whom until a rank comes again or has ended.
   std::vector<std::uint32_t> chain;
   std::vector<std::string> links;
   std::vector<std::uint32_t> communicators;
-  std::uint32_t at = 0;
-  while (ranks_[at].finished) ++at;
+  std::uint32_t at = first;
   std::string end;
   for (;;) {
     const auto again = std::find(chain.begin(), chain.end(), at);

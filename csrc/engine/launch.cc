@@ -87,6 +87,8 @@ void Replayer::arrive(RankState& r, Launch& l) {
   std::int64_t ready = r.clock.ready(l.step->stream);
   for (const Part& part : all.subspan(1)) ready = std::max(ready, r.clock.ready(part.stream));
   l.ready_ns = ready;
+  if (ready >= r.fails_ns) return suppress(r, l);
+  ++arrivals_;
   for (std::uint32_t k = 0; k < l.size(); ++k) arrive(r, all[k], l.handle(k), l);
 }
 
@@ -94,6 +96,7 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
   if (handle.message) {
     Message& m = mailbox_.at(handle.id);
     (handle.sends ? m.send : m.receive).ready_ns = l.ready_ns;
+    if (!failing_.empty()) lose_if_failed(m);
     // Of an eager message the receive waits for the send, never the other way.
     if (m.both_ready()) lists_.splice(m.waiters, runnable_);
     return;
@@ -101,6 +104,7 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
   Meetings& meetings = meetings_[handle.id];
   Meeting& m = meetings.open(handle.number);
   const std::int64_t duration = durations_.of(part, handle.id, r.slots[part.slot].position);
+  m.fails_ns = std::min(m.fails_ns, r.fails_ns);
   const bool first = m.arrived++ == 0, led = leads(r);
   if (!first) {
     if (m.part->content != part.content && !(led != m.leads && may_adapt(*m.part, part))) {
@@ -126,6 +130,9 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
     if (slow_links_.any()) {
       m.duration_ns =
           stretch(m.duration_ns, slow_links_.of_collective(handle.id, *m.part, m.ready_ns));
+    }
+    if (m.ready_ns >= m.fails_ns || m.ready_ns + m.duration_ns > m.fails_ns) {
+      return lose(handle);
     }
     lists_.splice(m.waiters, runnable_);
   }

@@ -39,6 +39,10 @@ void Ledger::slow(Kind kind, std::int64_t begin, std::int64_t end) {
 
 void Ledger::close_held_iteration(std::int64_t end) {
   close_iteration(end);
+  drop_held_iteration();
+}
+
+void Ledger::drop_held_iteration() {
   if (--held_ != 0) return;
   for (const Entry& e : std::exchange(waiting_entries_, {})) slow(e.kind, e.span.begin, e.span.end);
 }

@@ -85,6 +85,12 @@ class Ledger {
   // what is added waits, as it may belong to either side.
   void hold() noexcept { ++held_; }
   void close_held_iteration(std::int64_t end);
+  // It never ends. What waited for its end belongs to the iteration that lasts.
+  void drop_held_iteration();
+  void drop_held_iterations() {
+    while (held_ != 0) drop_held_iteration();
+  }
+  std::uint32_t iterations() const noexcept { return open_; }  // closed so far
 
   void prefetch() const noexcept { __builtin_prefetch(&rows_[open_]); }
   bool full() const noexcept {

@@ -29,9 +29,9 @@ void Replayer::set_up_outside() {
     RankState& r = ranks_[i];
     if (r.outside != nullptr) throw GraphError(cat("rank ", r.rank, " is to run twice"));
     if (r.shown) throw GraphError(cat("rank ", r.rank, " runs: it has no recorded timeline"));
-    r.outside =
-        std::make_unique<Outside>(source, Feed(!r.perturbed, contents_, durations_.kernel_times()),
-                                  Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
+    r.outside = std::make_unique<Outside>(
+        source, Feed(!r.perturbed && !r.fails, contents_, durations_.kernel_times()),
+        Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
     Outside& o = *r.outside;
     o.ring_times.resize(ring_size * num_streams_);
     o.host_times.resize(ring_size * num_streams_);
@@ -56,8 +56,12 @@ bool Replayer::listen() {
     bool moved = false, running = false;
     for (const std::uint32_t i : outside_ranks_) {
       RankState& r = ranks_[i];
-      if (r.finished) continue;
       Outside& o = *r.outside;
+      if (r.stopped && !o.feed.ended()) {  // it has failed: what it does is of no matter
+        posts_.clear();
+        outside_->take(o.source, posts_);
+      }
+      if (r.finished || r.stopped) continue;
       if (!o.feed.ended() && !o.feed.asks()) {
         posts_.clear();
         outside_->take(o.source, posts_);
@@ -82,6 +86,7 @@ bool Replayer::listen() {
 
 bool Replayer::next_outside_block(RankState& r) {
   Outside& o = *r.outside;
+  if (r.stopped) return false;
   if (o.block.last.ask != Ask::nothing && !tell(r)) return false;
   if (o.feed.empty()) return false;
   o.block = o.feed.take();

@@ -33,10 +33,12 @@ struct Message {
   std::uint32_t next = no_node;  // in its channel
   std::uint8_t owed = 0;         // sides that still look at it
   bool eager = false;            // the send does not wait
+  bool lost = false;             // a side failed on the way: it never arrives
 
   bool matched() const noexcept { return send.part != nullptr && receive.part != nullptr; }
   bool both_ready() const noexcept {
-    return send.ready_ns != MessageSide::not_ready && receive.ready_ns != MessageSide::not_ready;
+    return send.ready_ns != MessageSide::not_ready && receive.ready_ns != MessageSide::not_ready &&
+           !lost;
   }
 };
 

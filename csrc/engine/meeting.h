@@ -12,8 +12,9 @@
 namespace prism::engine {
 
 struct Meeting {
-  std::int64_t ready_ns = 0;     // of the latest so far: the start once all are here
-  std::int64_t duration_ns = 0;  // the longest any member recorded
+  std::int64_t ready_ns = 0;          // of the latest so far: the start once all are here
+  std::int64_t duration_ns = 0;       // the longest any member recorded
+  std::int64_t fails_ns = INT64_MAX;  // when the first of those here fails
   std::uint32_t arrived = 0;
   std::uint32_t left = 0;
   std::uint32_t first_rank = 0;   // dense index of the first to arrive
@@ -27,6 +28,9 @@ struct Meeting {
 // The open meetings of one communicator, by number.
 class Meetings {
  public:
+  // `arrived` of a meeting that a member failed in: it is never complete.
+  static constexpr std::uint32_t lost = UINT32_MAX;
+
   void set_size(std::uint32_t size) noexcept { size_ = size; }
   std::uint32_t size() const noexcept { return size_; }
 

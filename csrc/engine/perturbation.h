@@ -35,10 +35,19 @@ struct Jitter {
   double sigma = 0.0;  // of the factor's logarithm; 0: none
 };
 
+// The rank is lost at at_ns: nothing of it starts then or later, and what has not ended by then
+// never does: kernels, transfers with others, host time. An eager message is delivered if its send
+// has ended. Several for one rank: the earliest.
+struct RankFailure {
+  std::uint32_t rank = 0;
+  std::int64_t at_ns = 0;
+};
+
 struct Perturbation {
   std::vector<SlowRank> slow_ranks;
   std::vector<SlowLink> slow_links;
   Jitter jitter;
+  std::vector<RankFailure> failures;
 };
 
 }  // namespace prism

@@ -101,6 +101,9 @@ struct RankState {
   bool waits = false;          // its node stands in a wait list
   bool is_candidate = false;   // its host may be able to run ahead
   bool finished = false;
+  bool fails = false;      // at some time
+  bool stopped = false;    // its host has: `step` is the first that does not happen
+  bool failed = false;     // something of it did not happen, or did not end
   bool shown = false;      // its intervals are recorded
   bool perturbed = false;  // its kernels take other times than recorded
   Slot* slots = nullptr;
@@ -115,6 +118,7 @@ struct RankState {
   Ledger ledger;
   std::uint32_t program = 0;
   std::uint32_t num_slots = 0;
+  std::int64_t fails_ns = INT64_MAX;
   std::uint64_t kernels = 0;  // issued so far, where it is perturbed
   std::uint64_t lanes = 0;    // streams that carry intervals, bit 63 for all from there on
 

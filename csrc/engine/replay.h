@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/cluster.h"
 #include "cost/device_profile.h"
+#include "engine/failure.h"
 #include "engine/perturbation.h"
 #include "graph/graph.h"
 
@@ -54,16 +56,20 @@ struct ReplayResult {
   std::vector<TimeSplit> splits;                   // [rank][iteration]
   std::vector<std::int64_t> iteration_end_ns;      // [rank][iteration]
   std::vector<std::int64_t> peak_allocated_bytes;  // [rank], of the allocate/free curve
-  std::uint64_t events = 0;                        // ops that took effect, over all ranks
+  // Ops that took effect, over all ranks; of ranks that did not end their programs, those that
+  // their hosts issued. Their peaks and device times likewise.
+  std::uint64_t events = 0;
   // Device time (kernels, copies, transfers) of the whole programs over all ranks, by Provenance.
   std::array<double, 4> device_time_ns{};
   std::vector<Interval> timeline;  // by rank, then start
   std::vector<std::string> warnings;
-  std::vector<std::uint32_t> diverged;  // outside ranks that left their recorded program
+  std::vector<std::uint32_t> diverged;   // outside ranks that left their recorded program
+  std::optional<FailureReport> failure;  // where ranks are to fail
 };
 
-// DeadlockError, MismatchError: communicator, ranks, op number, call site. GraphError: ranks that
-// others meet are not in the graph, or an op cannot be.
+// With ranks that fail, a job that cannot go on without them is a result, of the iterations that
+// all ranks ended. DeadlockError, MismatchError: communicator, ranks, op number, call site.
+// GraphError: ranks that others meet are not in the graph, or an op cannot be.
 ReplayResult replay(const Graph& graph, const ReplayOptions& options);
 
 // Live bytes after each allocate and free of a rank, in program order, and their maximum.

@@ -33,7 +33,11 @@ ReplayResult Replayer::run() {
     if (outside_ != nullptr && listen()) continue;
     // Every rank waits. Hosts run ahead of their devices: let them, as far as they can.
     if (run_hosts_ahead() || !runnable_.empty()) continue;
-    if (outside_ == nullptr || !tell_not_ready()) deadlock();
+    if (outside_ != nullptr && may_poll_on() && tell_not_ready()) continue;
+    if (!failing_.empty()) break;
+    std::uint32_t first = 0;
+    while (ranks_[first].finished) ++first;
+    deadlock(first);
   }
   return result();
 }
@@ -84,13 +88,14 @@ bool Replayer::next_block(RankState& r) {
 void Replayer::run_rank(RankState& r) {
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
+      if (r.fails && stops(r)) break;
       const std::int64_t host = r.clock.host();
       if (!run_step(r, *r.step)) return;
       if (r.shown) show_host(r, *r.step, host);
     }
     if (r.ledger.full()) trim(r);
     if (next_block(r)) continue;
-    if (r.outside != nullptr && !r.outside->feed.ended()) {
+    if (r.outside != nullptr && !r.outside->feed.ended() && !r.stopped) {
       r.outside->hungry = !r.outside->asks;
       return;
     }
@@ -99,8 +104,9 @@ void Replayer::run_rank(RankState& r) {
       block(r, stuck);
       return;
     }
-    if (whole_is_one_) close_iteration(r, r.clock.latest());
-    if (r.outside != nullptr) check_end(r);
+    if (whole_is_one_ && !r.stopped) close_iteration(r, r.clock.latest());
+    r.failed |= r.clock.latest() > r.fails_ns;
+    if (r.outside != nullptr && !r.stopped) check_end(r);
     r.finished = true;
     ++finished_;
     return;
@@ -244,7 +250,15 @@ void Replayer::callback(RankState& r, const Step& step) {
   r.ledger.callback(start, end);
 }
 
-void Replayer::close_iteration(RankState& r, std::int64_t end) { r.ledger.close_iteration(end); }
+void Replayer::close_iteration(RankState& r, std::int64_t end) {
+  if (ends_iteration(r, end)) r.ledger.close_iteration(end);
+}
+
+// False: the rank fails before.
+bool Replayer::ends_iteration(RankState& r, std::int64_t end) noexcept {
+  r.failed |= end > r.fails_ns;
+  return end <= r.fails_ns;
+}
 
 // Forgets intervals before which nothing can be added any more.
 void Replayer::trim(RankState& r) {
@@ -265,6 +279,8 @@ void Replayer::show_host(const RankState& r, const Step& step, std::int64_t befo
 
 void Replayer::show(const RankState& r, std::uint16_t stream, std::uint32_t block, std::uint32_t op,
                     std::int64_t arrive, Span span) {
+  if (span.begin >= r.fails_ns) return;
+  span.end = std::min(span.end, r.fails_ns);
   const std::uint64_t first = graph_.block_offsets()[r.blocks[block]];
   timeline_.push_back({r.rank, stream, first + op, block, arrive, span.begin, span.end});
 }

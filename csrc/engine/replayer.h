@@ -53,6 +53,7 @@ class Replayer {
   std::int64_t stretch(std::int64_t duration, double factor);
   void callback(RankState& r, const Step& step);
   void close_iteration(RankState& r, std::int64_t end);
+  bool ends_iteration(RankState& r, std::int64_t end) noexcept;
   void prefetch() const noexcept;
   void trim(RankState& r);
   void show_host(const RankState& r, const Step& step, std::int64_t before);
@@ -108,6 +109,17 @@ class Replayer {
   bool take_effect(RankState& r, std::uint16_t s, std::uint32_t op);
   void record_known(RankState& r, std::uint16_t s, const Deferred& record);
 
+  // failure.cc
+  void set_up_failures();
+  bool stops(RankState& r) noexcept;
+  void suppress(RankState& r, Launch& launch);
+  void lose(const Handle& collective);
+  void lose_if_failed(Message& m);
+  bool may_poll_on() noexcept;
+  FailureReport failure_report();
+  std::int64_t duration_of(const MessageSide& side);
+  ProgramFacts so_far(const RankState& r) const;
+
   // diagnosis.cc
   static std::uint32_t num_blocks(const RankState& r) noexcept;  // that it has come to
   static std::span<const Step> steps_at(const RankState& r, std::uint32_t position) noexcept;
@@ -122,8 +134,10 @@ class Replayer {
   bool is_deferred(std::uint32_t i, const Handle& handle) const;
   std::uint32_t first_stuck(const RankState& r) const;
   Stuck stuck(std::uint32_t i) const;
+  Stuck stuck_in(std::uint32_t i, std::uint32_t op) const;
+  bool has_arrived(std::uint32_t i, std::uint32_t communicator, std::uint64_t number) const;
   void check_membership(const Stuck& s) const;
-  [[noreturn]] void deadlock() const;
+  [[noreturn]] void deadlock(std::uint32_t first) const;
   std::string those_that_left() const;
   std::uint32_t dense(std::uint32_t rank) const noexcept;  // no_node if absent
 
@@ -164,11 +178,12 @@ class Replayer {
   std::vector<std::uint32_t> candidates_;  // ranks that blocked or moved since they were asked
   std::vector<std::uint32_t> round_;       // those being asked
   std::vector<std::uint32_t> arrived_;
-  std::vector<std::uint16_t> due_;  // streams of one rank
-  std::uint64_t arrivals_ = 0;
-  std::uint64_t looks_ = 0;         // at deferred ops
-  double costed_transfers_ns_ = 0;  // with a cluster: over all ranks
-  double stretched_ns_ = 0;         // by perturbations, over all ranks
+  std::vector<std::uint16_t> due_;           // streams of one rank
+  std::uint64_t arrivals_ = 0;               // of launches
+  std::uint64_t polls_ = 0, polled_at_ = 0;  // polls told no since that many arrivals
+  std::uint64_t looks_ = 0;                  // at deferred ops
+  double costed_transfers_ns_ = 0;           // with a cluster: over all ranks
+  double stretched_ns_ = 0;                  // by perturbations, over all ranks
   std::uint64_t differing_durations_ = 0;
   std::vector<std::uint32_t> outside_ranks_;  // dense indices
   std::vector<std::uint64_t> kernel_identities_;
@@ -176,6 +191,7 @@ class Replayer {
   std::vector<Interval> timeline_;
   std::vector<std::string> warnings_;
   std::vector<Span> transfers_;
+  std::vector<std::uint32_t> failing_;  // dense indices, ascending
 };
 
 }  // namespace prism::engine

@@ -8,6 +8,12 @@ namespace prism::engine {
 
 ReplayResult Replayer::result() {
   ReplayResult out;
+  if (!failing_.empty()) {
+    out.failure = failure_report();
+    for (const RankState& r : ranks_) {
+      num_iterations_ = std::min(num_iterations_, r.ledger.iterations());
+    }
+  }
   out.iterations = num_iterations_;
   out.iteration_time_ns.assign(num_iterations_, 0);
   out.ranks.assign(graph_.ranks().begin(), graph_.ranks().end());
@@ -25,7 +31,9 @@ ReplayResult Replayer::result() {
     }
     const bool left = r.outside != nullptr && !r.outside->recorded.left().empty();
     ProgramFacts program;
-    if (left) {  // what it did, not what it recorded
+    if (!r.finished || r.stopped) {
+      program = so_far(r);
+    } else if (left) {  // what it did, not what it recorded
       for (const Steps* block : r.outside->blocks) program.add(block->facts.front());
     } else {
       program = programs_[r.program];
@@ -51,7 +59,8 @@ ReplayResult Replayer::result() {
                             " communication ops have durations that differ between their ranks; "
                             "the longest counts"));
   }
-  if (const std::uint64_t lost = mailbox_.unreceived(); lost != 0) {
+  const bool any_failed = out.failure && !out.failure->failed.empty();
+  if (const std::uint64_t lost = mailbox_.unreceived(); lost != 0 && !any_failed) {
     const Message& m = mailbox_.at(mailbox_.any_unreceived());
     warnings_.push_back(cat(lost, " eager messages are sent and never received; one of them: ",
                             describe(place_of(m.send.rank, m.send.block, m.send.part->op))));

@@ -44,6 +44,7 @@ bool Replayer::run_ahead(RankState& r) {
       if (!next_block(r)) break;  // the program has ended, its device has not
       continue;
     }
+    if (r.fails && stops(r)) continue;
     const std::int64_t host = r.clock.host();
     if (!issue(r, *r.step)) break;
     if (r.shown) show_host(r, *r.step, host);
@@ -160,7 +161,11 @@ bool Replayer::take_effect(RankState& r, std::uint16_t s, std::uint32_t op) {
   if (d.kind == StepKind::iteration) {
     d.time_ns = std::max(d.time_ns, r.clock.stream(s));
     if (--d.held != 0) return true;
-    r.ledger.close_held_iteration(d.time_ns);
+    if (ends_iteration(r, d.time_ns)) {
+      r.ledger.close_held_iteration(d.time_ns);
+    } else {
+      r.ledger.drop_held_iteration();
+    }
     finish(r, op);
     return true;
   }
@@ -170,7 +175,6 @@ bool Replayer::take_effect(RankState& r, std::uint16_t s, std::uint32_t op) {
     r.clock.spend(d.step->time.host_ns);
     arrive(r, deferred_.launch(op));
     r.clock.exchange_host(host);
-    ++arrivals_;
     settle_or_wait(r, op);
     return false;  // if it has ended, the stream is due again
   }
@@ -299,7 +303,6 @@ bool Replayer::issue(RankState& r, const Step& step) {
       r.clock.spend(step.time.host_ns);
       if (held == 0) {
         arrive(r, l);
-        ++arrivals_;
         settle_or_wait(r, op);
         run_due(r);
       }

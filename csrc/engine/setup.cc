@@ -71,6 +71,13 @@ void Replayer::check_options() const {
                            std::to_string(slow.factor), "; a number from 1 on is expected"));
     }
   }
+  for (const RankFailure& failure : perturbation.failures) {
+    check_rank(failure.rank, "a failure");
+    if (failure.at_ns < 0) {
+      throw GraphError(cat("rank ", failure.rank, " is to fail at ", failure.at_ns,
+                           " ns; a time from 0 on is expected"));
+    }
+  }
   if (const double sigma = perturbation.jitter.sigma; !(sigma >= 0 && sigma <= max_jitter)) {
     throw GraphError(
         cat("a jitter of sigma ", std::to_string(sigma), "; a number from 0 to 2 is expected"));
@@ -86,6 +93,7 @@ void Replayer::fold_blocks() {
   };
   for (const SlowRank& slow : options_.perturbation.slow_ranks) want(slow.rank);
   for (const std::uint32_t rank : options_.timeline_ranks) want(rank);
+  for (const RankFailure& failure : options_.perturbation.failures) want(failure.rank);
   if (options_.perturbation.jitter.sigma != 0) wanted.assign(graph_.num_blocks(), 1);
   if (!wanted.empty()) {
     single_ = fold(graph_, wanted, false, contents_, durations_.kernel_times());
@@ -218,6 +226,7 @@ void Replayer::set_up_ranks() {
   };
   for (const std::uint32_t rank : options_.timeline_ranks) single(rank).shown = true;
   set_up_slow_kernels();
+  set_up_failures();
 }
 
 void Replayer::set_up_slow_kernels() {

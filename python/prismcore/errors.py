@@ -23,6 +23,7 @@ __all__ = [
     "RoutingError",
     "RuleError",
     "SpareError",
+    "StoppedError",
 ]
 
 
@@ -44,7 +45,7 @@ class GraphError(PrismError):
 
 
 class ProfileError(PrismError):
-    """A device or cluster profile is unknown, lacks a figure, or holds one that cannot be."""
+    """A device or cluster profile or a clock curve is unknown, lacks a figure, or holds one that cannot be."""
 
 
 class DeadlockError(PrismError):
@@ -65,6 +66,14 @@ class DivergenceError(PrismError):
     exit_code = 3
     rank: int = -1  #: that left its recorded program; -1: not known
     op: int = -1  #: number of the first op that differs, in the program of the rank, queries left out
+
+
+class StoppedError(PrismError):
+    """Ranks that were made to fail stop others; ``report`` says who waits where
+    (``prismcore.replay.FailureReport``)."""
+
+    exit_code = 3
+    report: Any = None
 
 
 class CollectError(PrismError):

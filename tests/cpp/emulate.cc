@@ -122,6 +122,50 @@ TEST_CASE("ranks outside that do what they recorded end as in the replay") {
   }
 }
 
+TEST_CASE("ranks that fail stop the same ranks outside as in the replay") {
+  std::uint32_t stopped = 0, whole = 0;
+  for (std::uint32_t seed = 0; seed < 120; ++seed) {
+    CAPTURE(seed);
+    const std::uint32_t world = 2 + seed % 5;
+    const Job job = random_job(seed + 500, world, 24);
+    ReplayOptions options;
+    options.eager_bytes = seed % 2 == 0 ? 0 : 1024;
+    Perturbation& p = options.perturbation;
+    p.failures.push_back({seed % world, 50 + std::int64_t{seed} * 29});
+    if (seed % 3 == 0) p.failures.push_back({(seed + 1) % world, 4000});
+    if (seed % 4 == 0) p.jitter = {seed, 0.5};
+    const ReplayResult want = replay(job.graph, options);
+    REQUIRE(want.failure);
+    ++(want.failure->waits.empty() ? whole : stopped);
+    for (std::uint32_t count = 1; count <= world; ++count) {
+      CAPTURE(count);
+      std::vector<std::uint32_t> ranks;
+      for (std::uint32_t k = 0; k < count; ++k) ranks.push_back((seed + k) % world);
+      std::sort(ranks.begin(), ranks.end());
+      Script script(job, ranks, seed * 31 + count);
+      const ReplayResult found = emulate(job.graph, options, script);
+      check_equal(found, want);
+      CHECK(found.failure == want.failure);
+    }
+  }
+  CHECK(stopped > 20);
+  CHECK(whole > 5);
+}
+
+TEST_CASE("a rank that polls for what a failed one was to do is told to stop") {
+  const Job job = random_job(1001, 2, 40);
+  ReplayOptions options;
+  options.perturbation.failures.push_back({1, 300});
+  const ReplayResult want = replay(job.graph, options);
+  REQUIRE(want.failure);
+  REQUIRE(!want.failure->waits.empty());
+  Script script(job, {0}, 7, true);
+  const ReplayResult found = emulate(job.graph, options, script);
+  REQUIRE(found.failure);
+  REQUIRE(found.failure->waits.size() == 1);
+  CHECK(found.failure->waits[0].failed == std::vector<std::uint32_t>{1});
+}
+
 TEST_CASE("answers do not depend on who posts when") {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);

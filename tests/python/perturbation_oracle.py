@@ -55,6 +55,9 @@ class Changes:
             factor *= jitter_factor(jitter.seed, jitter.sigma, rank, number)
         return _stretch(duration, factor)
 
+    def fails(self, rank: int) -> float:
+        return min((f.at_ns for f in self.perturbation.failures if f.rank == rank), default=math.inf)
+
     def message(self, a: int, b: int, start: int, duration: int) -> int:
         return _stretch(duration, self._link(a, b, start))
 

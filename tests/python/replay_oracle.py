@@ -42,6 +42,8 @@ class Item:
     handles: list[Any] = field(default_factory=list)  # one a part, taken in the order of issue
     arrived: bool = False
     kernel: int = 0  # its number among the kernels of the rank
+    at: int = 0  # its number among the ops of the rank
+    ready: int = 0  # a launch that has arrived: when
 
 
 class OracleRank:
@@ -72,20 +74,26 @@ class Oracle:
         self.receives: defaultdict[tuple[int, ...], list[tuple[int, int, int] | None]] = defaultdict(list)
 
     def run(self) -> None:
+        self.run_until_nothing_moves()
+        if any(r.pc < len(r.ops) or any(r.queues.values()) for r in self.ranks):
+            raise StuckError
+
+    def run_until_nothing_moves(self) -> None:
         moved = True
         while moved:
             moved = False
             for r in self.ranks:
                 while self.issue(r) or self.execute(r):
                     moved = True
-        if any(r.pc < len(r.ops) or any(r.queues.values()) for r in self.ranks):
-            raise StuckError
 
     # The host.
 
     def issue(self, r: OracleRank) -> bool:
         if r.pc == len(r.ops):
             return False
+        issued = r.host + sum(int(p["host_ns"]) for p in self.launch_parts(r))
+        if not r.charged and issued >= self.changes.fails(r.rank):
+            return False  # for ever
         op = r.ops[r.pc]
         kind = OpKind(int(op["kind"]))
         stream = int(op["stream"])
@@ -127,7 +135,7 @@ class Oracle:
         stream = int(op["stream"])
 
         def put(what: str, streams: list[int]) -> Item:
-            item = Item(what, r.host, streams, parts, wait_for=event)
+            item = Item(what, r.host, streams, parts, wait_for=event, at=r.pc)
             for s in streams:
                 r.queues[s].append(item)
             return item
@@ -171,11 +179,16 @@ class Oracle:
         clocks = [r.streams[s] for s in item.streams]
         ready = max(item.host, *clocks)
         end = clocks[0]
+        fails = self.changes.fails(r.rank)
+        if item.kind in ("compute", "callback", "launch") and ready >= fails:
+            return False
         if item.kind in ("compute", "callback"):
             duration = int(item.ops[0]["duration_ns"])
             if int(item.ops[0]["kind"]) == OpKind.KERNEL:
                 duration = self.changes.kernel(r.rank, item.kernel, ready, duration)
             end = ready + duration
+            if end > fails:
+                return False
             r.intervals.append((item.kind, ready, end))
         elif item.kind == "wait":
             assert item.wait_for is not None
@@ -183,17 +196,20 @@ class Oracle:
         elif item.kind == "launch":
             if not item.arrived:
                 item.arrived = True
+                item.ready = ready
                 for handle, op in zip(item.handles, item.ops, strict=True):
                     self.arrive(handle, op, ready)
             spans = [self.met(*handle) for handle in item.handles]
             if any(s is None for s in spans):
                 return False
-            end = ready
+            end = max(span[1] for span in spans if span is not None)
+            if end > fails:
+                return False
+            end = max(end, ready)
             for span in spans:
                 assert span is not None
                 r.intervals.append(("waiting", ready, span[0]))
                 r.intervals.append(("transfer", span[0], span[1]))
-                end = max(end, span[1])
         for s in item.streams:
             r.queues[s].pop(0)
             r.streams[s] = end
@@ -232,6 +248,7 @@ class Oracle:
             eager = send is not None and 0 < self.eager_bytes >= send[2]
             members = self.graph.communicator(key[0]).members
             ends = int(members[key[1]]), int(members[key[2]])
+            source_fails, target_fails = map(self.changes.fails, ends)
             if kind == OpKind.SEND and eager:
                 assert send is not None
                 return send[0], send[0] + self.changes.message(*ends, send[0], send[1])
@@ -239,14 +256,51 @@ class Oracle:
                 return None
             start = max(send[0], receive[0])
             duration = receive[1] if eager else max(send[1], receive[1])
-            return start, start + self.changes.message(*ends, start, duration)
+            end = start + self.changes.message(*ends, start, duration)
+            if eager:
+                sent = send[0] + self.changes.message(*ends, send[0], send[1])
+                return None if sent > source_fails else (start, end)
+            fails = min(source_fails, target_fails)
+            return None if start >= fails or end > fails else (start, end)
         here = self.collectives[key]
         members = self.graph.communicator(key[0]).members
         if len(here) < len(members):
             return None
         start = max(t for t, _ in here.values())
         duration = max(d for _, d in here.values())
-        return start, start + self.changes.collective(kind, members, start, duration)
+        end = start + self.changes.collective(kind, members, start, duration)
+        fails = min(self.changes.fails(int(m)) for m in members)
+        return None if start >= fails or end > fails else (start, end)
+
+    # Who is left.
+
+    def is_done(self, r: OracleRank) -> bool:
+        """Whether a rank came to the end of its program, and before it failed."""
+        end = max([r.host, *r.streams.values()])
+        return r.pc == len(r.ops) and not any(r.queues.values()) and end <= self.changes.fails(r.rank)
+
+    def waits(self, r: OracleRank) -> tuple[int, int]:
+        """The first op of a rank, in the order of its program, that waits for others, and since when."""
+        heads = {id(q[0]): q[0] for q in r.queues.values() if q}.values()
+        item = min((i for i in heads if i.arrived), key=lambda i: i.at)
+        part = next(k for k, handle in enumerate(item.handles) if self.met(*handle) is None)
+        return item.at + part, item.ready
+
+    def ended_iterations(self, r: OracleRank) -> list[int]:
+        """When those ended that did."""
+        if not all(any(self.is_mark(op) for op in o.ops) for o in self.ranks):
+            return [max([r.host, *r.streams.values()])] if self.is_done(r) else []
+        ends = []
+        for host, values in r.marks:
+            times = [v.time for v in values]
+            if None in times or max([host, *times]) > self.changes.fails(r.rank):
+                break
+            ends.append(max([host, *times]))
+        return ends
+
+    @staticmethod
+    def is_mark(op: Any) -> bool:
+        return int(op["kind"]) == OpKind.MARK and int(op["detail"]) == MarkKind.ITERATION
 
     # Where the time went.
 
@@ -259,7 +313,7 @@ class Oracle:
         """compute, communication, exposed, waiting, host, idle of each iteration."""
         out = []
         begin = 0
-        for end in self.iteration_ends(r)[:iterations]:
+        for end in self.ended_iterations(r)[:iterations]:
             cuts = {begin, end}
             for _, a, b in r.intervals:
                 cuts |= {t for t in (a, b) if begin < t < end}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -15,7 +16,15 @@ from replay_programs import Programs, Seeded, make_programs, programs
 from prismcore.errors import GraphError
 from prismcore.graph import Graph, GraphBuilder
 from prismcore.profiles.cluster import cluster_text, parse_cluster
-from prismcore.replay import Jitter, Perturbation, ReplayResult, SlowLink, SlowRank, replay
+from prismcore.replay import (
+    Jitter,
+    Perturbation,
+    RankFailure,
+    ReplayResult,
+    SlowLink,
+    SlowRank,
+    replay,
+)
 
 # Pairs of ranks on a node, so that trees and rings cross nodes.
 CLUSTER = cluster_text("a100-8x").replace("gpus_per_node = 8", "gpus_per_node = 2")
@@ -67,6 +76,53 @@ def test_equals_the_naive_replay(batch: int) -> None:
         p = make_programs(by, max_ranks=6, max_actions=60, asynchronous=seed % 3 > 0)
         p.swap_independent(by)
         check_against_oracle(p, perturbations_of(by, p.ranks), by.pick([0, 8]))
+
+
+def check_failures_against_oracle(p: Programs, perturbation: Perturbation, eager_bytes: int) -> None:
+    graph = p.build({"cluster": CLUSTER})
+    oracle = Oracle(graph, eager_bytes=eager_bytes, changes=Changes(perturbation, WIRING))
+    oracle.run_until_nothing_moves()
+    result = replay(graph, eager_bytes=eager_bytes, perturbation=perturbation, timeline_ranks=[0])
+    report = result.failure
+    assert report is not None
+    ends = [oracle.ended_iterations(r) for r in oracle.ranks]
+    iterations = min(map(len, ends))
+    assert list(report.iterations.values()) == [len(e) for e in ends]
+    assert result.iteration_end_ns.tolist() == [e[:iterations] for e in ends]
+    assert result.splits.tolist() == [[list(s) for s in oracle.splits(r, iterations)] for r in oracle.ranks]
+    fails = {f.rank for f in perturbation.failures}
+    assert sorted(report.failed) == [
+        r.rank for r in oracle.ranks if r.rank in fails and not oracle.is_done(r)
+    ]
+    assert all(report.failed[rank] == oracle.changes.fails(rank) for rank in report.failed)
+    waiting = {r.rank: (r.op, r.since_ns) for wait in report.waits for r in wait.ranks if r.rank not in fails}
+    assert waiting == {
+        r.rank: oracle.waits(r) for r in oracle.ranks if r.rank not in fails and not oracle.is_done(r)
+    }
+    for wait in report.waits:
+        assert wait.missing
+        assert wait.failed
+        assert set(wait.failed) <= set(report.failed)
+    again = replay(graph, eager_bytes=eager_bytes, perturbation=perturbation, threads=2)
+    assert again.to_json() | {"wall_time_s": 0} == result.to_json() | {"wall_time_s": 0}
+
+
+def failing(by: Any, ranks: int) -> Perturbation:
+    p = perturbations_of(by, ranks)
+    failures = [
+        RankFailure(rank=by.integer(0, ranks - 1), at_ns=by.integer(0, by.pick([100, 1000, 3000])))
+        for _ in range(by.integer(1, 3))
+    ]
+    return dataclasses.replace(p, failures=failures)
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_failures_equal_the_naive_replay(batch: int) -> None:
+    for seed in range(80 * batch, 80 * batch + 80):
+        by = Seeded(seed)
+        p = make_programs(by, max_ranks=6, max_actions=50, asynchronous=seed % 3 > 0)
+        p.swap_independent(by)
+        check_failures_against_oracle(p, failing(by, p.ranks), by.pick([0, 8]))
 
 
 @given(programs(), st.randoms(use_true_random=False))

@@ -61,6 +61,14 @@ class SlowLinkFlag:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class FailuresFlag:
+    """``--fail-ranks LIST@t``: these ranks are lost at `at_ns`."""
+
+    ranks: tuple[int, ...]
+    at_ns: int
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class JitterFlag:
     """``--jitter SEED:SIGMA``."""
 
@@ -138,6 +146,14 @@ def jitter(text: str) -> JitterFlag:
     if match is None or not _NUMBER.fullmatch(match["sigma"]) or not 0 <= float(match["sigma"]) <= 2:
         raise argparse.ArgumentTypeError(f"found {text!r}, {expected}")
     return JitterFlag(seed=int(match["seed"]), sigma=float(match["sigma"]))
+
+
+def failures(text: str) -> FailuresFlag:
+    """``0,8-15@2s``."""
+    ranks, at, time = text.strip().partition("@")
+    if not at:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected LIST@t, for instance 0,8-15@2s")
+    return FailuresFlag(ranks=tuple(rank_list(ranks)), at_ns=time_ns(time))
 
 
 def _factor(factor: str, text: str, expected: str) -> float:

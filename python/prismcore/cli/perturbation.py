@@ -1,4 +1,4 @@
-"""The flags of ``prism replay`` and ``prism emulate`` that make ranks and links slower or uneven."""
+"""The flags of ``prism replay`` and ``prism emulate`` that make ranks and links slower, uneven or lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from prismcore.cli import parsing
 from prismcore.cli.graphs import check_ranks
+from prismcore.rank_list import format_ranks
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -42,6 +43,14 @@ def add_perturbations(parser: argparse.ArgumentParser) -> None:
         help="each kernel takes a random factor of mean 1 as long, with SIGMA the standard deviation of its "
         "logarithm: 7:0.05",
     )
+    group.add_argument(
+        "--fail-ranks",
+        type=parsing.failures,
+        action="append",
+        default=[],
+        metavar="LIST@t",
+        help="these ranks are lost at t, with what they have not ended; may be given again: 0,8-15@2s",
+    )
 
 
 def perturbation_of(args: argparse.Namespace, graph: Graph) -> Perturbation:
@@ -49,10 +58,18 @@ def perturbation_of(args: argparse.Namespace, graph: Graph) -> Perturbation:
 
     Raises PrismError: a rank that `graph` does not hold, a clock curve that cannot be.
     """
-    from prismcore.replay import Jitter, Perturbation, SlowLink, SlowRank, read_clock_curve
+    from prismcore.replay import (
+        Jitter,
+        Perturbation,
+        RankFailure,
+        SlowLink,
+        SlowRank,
+        read_clock_curve,
+    )
 
     check_ranks(graph, (slow.rank for slow in args.slow_rank))
     check_ranks(graph, (rank for s in args.slow_link for rank in (s.rank, s.other) if rank is not None))
+    check_ranks(graph, (rank for flag in args.fail_ranks for rank in flag.ranks))
     slow_ranks: list[SlowRank] = []
     for flag in args.slow_rank:
         if isinstance(flag, parsing.ClockCurveFlag):
@@ -68,6 +85,9 @@ def perturbation_of(args: argparse.Namespace, graph: Graph) -> Perturbation:
             for s in args.slow_link
         ],
         jitter=None if args.jitter is None else Jitter(seed=args.jitter.seed, sigma=args.jitter.sigma),
+        failures=[
+            RankFailure(rank=rank, at_ns=flag.at_ns) for flag in args.fail_ranks for rank in flag.ranks
+        ],
     )
 
 
@@ -84,6 +104,8 @@ def perturbation_words(args: argparse.Namespace) -> str:
         words += ["--slow-link", f"{link.rank}-{other}:{link.factor!r}{_span(link)}"]
     if args.jitter is not None:
         words += ["--jitter", f"{args.jitter.seed}:{args.jitter.sigma!r}"]
+    for flag in args.fail_ranks:
+        words += ["--fail-ranks", f"{format_ranks(flag.ranks)}@{flag.at_ns}ns"]
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -15,6 +15,7 @@ from prismcore.cli.graphs import (
     open_graph,
 )
 from prismcore.cli.perturbation import add_perturbations, perturbation_of
+from prismcore.errors import StoppedError
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         output.show_json(result.to_json(args.ranks))
     else:
         _show(args, graph, result)
-    return 0
+    return StoppedError.exit_code if result.failure is not None and result.failure.stopped else 0
 
 
 def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
@@ -86,6 +87,12 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
     from prismcore.report.units import format_bytes, format_ns, format_wall, plural
     from prismcore.report.words import provenance_words
 
+    if result.failure is not None:
+        output.show_lines([*result.failure.lines(), ""])
+    if not len(result.iteration_time_ns):
+        output.show(f"{args.graph}: no iteration ended on all ranks")
+        output.show_warnings(result.warnings)
+        return
     peak = format_bytes(int(result.peak_allocated_bytes.max()))
     times = [format_ns(int(t)) for t in result.iteration_time_ns]
     counted = len(times) - result.first_counted

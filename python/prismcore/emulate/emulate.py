@@ -11,7 +11,14 @@ from prismcore import _core, interrupts
 from prismcore.emulate.call_site import next_call_site
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.result import EmulateResult, SandboxResult
-from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, PrismError
+from prismcore.errors import (
+    DeadlockError,
+    DivergenceError,
+    EmulateError,
+    MismatchError,
+    PrismError,
+    StoppedError,
+)
 from prismcore.graph import Graph
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
@@ -38,6 +45,7 @@ def emulate(graph: Graph, options: EmulateOptions, progress: ProgressCallback | 
             ``options.silence_s``.
         DivergenceError: a rank did something else than the graph recorded of it.
         DeadlockError: ranks wait for others that never come.
+        StoppedError: ranks wait for others that ``options.perturbation`` made fail.
         MismatchError: ranks meet in a communication op that they disagree about.
         RankFailedError: a rank ended with an error.
         OutOfMemoryError: a rank does not fit into its device's memory.
@@ -53,6 +61,7 @@ class _Emulation:
         self._started = time.perf_counter()
         self._ranks = sorted(options.sandbox)
         self._ends: dict[int, RankEnd] = {}
+        self._failed: set[int] = set()  # wait for the engine for ever
         absent = set(self._ranks).difference(graph.ranks.tolist())
         if absent:
             raise EmulateError(
@@ -90,7 +99,7 @@ class _Emulation:
             rules=options.rules,
         ) as launcher:
             raw, engine_started, engine_s = self._run_ranks(launcher)
-        sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks}
+        sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks if rank not in self._failed}
         job = result_of(raw, self._graph, wall_time_s=engine_s)
         cluster = parse_cluster(cluster_text, "the graph's cluster profile").to_core()
         peers, messages = _core.materialised(self._graph.core, self._ranks, cluster)
@@ -145,9 +154,15 @@ class _Emulation:
             error.args = (f"{error}{self._last_words(launcher, place)}",)
             raise
         took = time.perf_counter() - began
+        failure = result_of(raw, self._graph, wall_time_s=took).failure
+        if failure is not None and failure.stopped:
+            stopped = StoppedError("; ".join(failure.lines()))
+            stopped.report = failure
+            raise stopped
+        self._failed = set() if failure is None else set(failure.failed)
         exchange.close()  # every program is over: nobody needs what has not come
         self._progress("gathering what the sandbox ranks recorded")
-        while len(self._ends) < len(self._ranks):
+        while set(self._ranks).difference(self._ends, self._failed):
             self._take(launcher.next_end())
         return raw, began, took
 

@@ -10,19 +10,24 @@ from types import ModuleType
 from typing import Any
 
 from prismcore.replay.clock_curve import read_clock_curve
-from prismcore.replay.perturbation import Jitter, Perturbation, SlowLink, SlowRank
+from prismcore.replay.failure import FailureReport, Wait, WaitingRank
+from prismcore.replay.perturbation import Jitter, Perturbation, RankFailure, SlowLink, SlowRank
 from prismcore.replay.replay import MemoryCurve, memory_curve, recorded_eager_bytes, replay
 from prismcore.replay.result import ReplayResult, Timeline, TimeSplit
 
 __all__ = [
+    "FailureReport",
     "Jitter",
     "MemoryCurve",
     "Perturbation",
+    "RankFailure",
     "ReplayResult",
     "SlowLink",
     "SlowRank",
     "TimeSplit",
     "Timeline",
+    "Wait",
+    "WaitingRank",
     "memory_curve",
     "read_clock_curve",
     "recorded_eager_bytes",

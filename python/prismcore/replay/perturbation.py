@@ -1,4 +1,4 @@
-"""What is slower or uneven in a replay or an emulation than in the graph."""
+"""What is slower, uneven or lost in a replay or an emulation than in the graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prismcore import _core
 from prismcore.errors import GraphError
 from prismcore.graph.values import u32, whole
 
-__all__ = ["Jitter", "Perturbation", "SlowLink", "SlowRank"]
+__all__ = ["Jitter", "Perturbation", "RankFailure", "SlowLink", "SlowRank"]
 
 _FOREVER = 2**63 - 1
 
@@ -51,12 +51,23 @@ class Jitter:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class RankFailure:
+    """``rank`` is lost at ``at_ns``: nothing of it starts then or later, and what has not ended by then
+    never does: its kernels, its transfers with others, its host's time. An eager message is delivered if
+    its send has ended."""
+
+    rank: int
+    at_ns: int
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class Perturbation:
     """Times are those of the job, ns: 0 is where the graph begins."""
 
     slow_ranks: Sequence[SlowRank] = ()
     slow_links: Sequence[SlowLink] = ()
     jitter: Jitter | None = None
+    failures: Sequence[RankFailure] = ()
 
     def to_core(self) -> _core.Perturbation:
         """As the core takes it; raises GraphError for values that cannot be."""
@@ -66,6 +77,9 @@ class Perturbation:
             slow_links=[_slow_link(s) for s in self.slow_links],
             jitter_seed=whole(jitter.seed, "seed of the jitter"),
             jitter_sigma=_number(jitter.sigma, "jitter: sigma", "from 0 to 2"),
+            failures=[
+                (u32(f.rank, "rank that fails"), whole(f.at_ns, "time of a failure")) for f in self.failures
+            ],
         )
 
 

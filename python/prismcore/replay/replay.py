@@ -15,6 +15,7 @@ from prismcore.graph import Graph, Provenance
 from prismcore.graph.values import u32, whole
 from prismcore.profiles.cluster import ClusterProfile, parse_cluster
 from prismcore.profiles.device import DeviceProfile
+from prismcore.replay.failure import report_of
 from prismcore.replay.perturbation import Perturbation
 from prismcore.replay.result import ReplayResult, Timeline
 
@@ -44,8 +45,10 @@ def replay(
     Args:
         graph: must hold every rank that its ranks communicate with.
         threads: for loading; the result does not depend on it.
-        perturbation: what is slower or uneven; None: nothing. Slow links need to know how ranks are
-            wired: as in ``cluster``, else as on the cluster that the graph was collected for.
+        perturbation: what is slower, uneven or lost; None: nothing. Slow links need to know how ranks
+            are wired: as in ``cluster``, else as on the cluster that the graph was collected for. A job
+            that cannot go on without a rank that fails is a result (``failure``), of the iterations that
+            all ranks ended.
         cluster: costs communication anew for this cluster; None keeps the recorded durations.
         device: costs kernels, copies and sets anew for this device; None keeps the recorded ones.
         eager_bytes: without ``cluster``, a send of at most this many bytes does not wait for its
@@ -99,6 +102,7 @@ def result_of(
         )
         if has_timeline
         else None,
+        failure=None if raw["failure"] is None else report_of(raw["failure"], raw["ranks"].tolist()),
         warnings=raw["warnings"],
     )
 

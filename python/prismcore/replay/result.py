@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from prismcore.errors import GraphError
 from prismcore.graph import Provenance
+from prismcore.replay.failure import FailureReport
 
 __all__ = ["SPLIT_KEYS", "ReplayResult", "TimeSplit", "Timeline"]
 
@@ -71,6 +72,7 @@ class ReplayResult:
     wall_time_s: float  #: of the replay itself
     first_counted: int = 0  #: iterations before it (the warm-up) count in no median or mean
     timeline: Timeline | None = None
+    failure: FailureReport | None = None  #: where ranks were to fail
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -119,8 +121,7 @@ class ReplayResult:
         """The keys of ``prism replay --json``; with ``ranks`` also the same of each of them."""
         out: dict[str, Any] = {
             "iteration_time_ns": self.iteration_time_ns.tolist(),
-            "median_iteration_time_ns": self.median_iteration_time_ns,
-            **_numbers(self.split),
+            **self._averages(self.iteration_time_ns, self.splits),
             "peak_allocated_bytes": {
                 "max": int(self.peak_allocated_bytes.max()),
                 "rank": self.peak_rank,
@@ -130,33 +131,49 @@ class ReplayResult:
             "provenance": self.provenance,
             "warnings": list(self.warnings),
         }
+        if self.failure is not None:
+            out["failure"] = self.failure.to_json()
         if ranks is not None:
             out["ranks"] = {str(rank): self._rank_json(rank) for rank in ranks}
         return out
 
     def _rank_json(self, rank: int) -> dict[str, Any]:
         times = self.rank_iteration_time_ns(rank)
+        at = self.index(rank)
         return {
             "iteration_time_ns": times.tolist(),
+            **self._averages(times, self.splits[at : at + 1]),
+            "peak_allocated_bytes": int(self.peak_allocated_bytes[at]),
+        }
+
+    def _averages(self, times: npt.NDArray[np.int64], splits: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Median and means over iterations; None where a failure left none."""
+        if not len(times):
+            return dict.fromkeys(("median_iteration_time_ns", *SPLIT_KEYS))
+        split = self._split(splits)
+        return {
             "median_iteration_time_ns": _median(times[self.first_counted :]),
-            **_numbers(self.rank_split(rank)),
-            "peak_allocated_bytes": int(self.peak_allocated_bytes[self.index(rank)]),
+            **{key: getattr(split, key) for key in SPLIT_KEYS},
         }
 
     def _split(self, splits: npt.NDArray[np.int64]) -> TimeSplit:
         counted = splits[:, self.first_counted :]
+        if not counted.size:
+            raise _no_iteration()
         cells = counted.shape[0] * counted.shape[1]
         # Exact sums: int64 ns of many ranks would overflow, their Python sums do not.
         sums = [sum(column.tolist()) for column in counted.sum(axis=1).T]
         return TimeSplit(**{key: sums[i] / cells for i, key in enumerate(SPLIT_KEYS)})
 
 
-def _numbers(split: TimeSplit) -> dict[str, float]:
-    return {key: getattr(split, key) for key in SPLIT_KEYS}
+def _no_iteration() -> GraphError:
+    return GraphError("no iteration ended on all ranks, expected one; let ranks fail later")
 
 
 def _median(values: npt.NDArray[np.int64]) -> int:
     ordered = sorted(values.tolist())
+    if not ordered:
+        raise _no_iteration()
     middle = len(ordered) // 2
     if len(ordered) % 2 == 1:
         return int(ordered[middle])
