@@ -120,6 +120,10 @@ ProgramFacts Replayer::so_far(const RankState& r) const {
   std::vector<Op> ops;
   graph_.read_block(r.blocks[r.position], ops);
   std::size_t issued = r.step->op;
+  if (r.stopped && r.clock.host() >= r.fails_ns) {  // nothing behind the step that took it there
+    const Step* first = r.table->of(r.blocks[r.position]).data();
+    issued = r.step == first ? 0 : (r.step - 1)->op + std::size_t{1};
+  }
   // A host that waits does at a synchronisation; one folded into kernels comes behind them.
   const auto waits = [](const Op& op) { return is_host_sync(op.kind) || op.is_blocking(); };
   while (!r.stopped && issued < ops.size() && !waits(ops[issued])) ++issued;

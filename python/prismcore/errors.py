@@ -45,7 +45,8 @@ class GraphError(PrismError):
 
 
 class ProfileError(PrismError):
-    """A device or cluster profile or a clock curve is unknown, lacks a figure, or holds one that cannot be."""
+    """A device or cluster profile, or a clock curve, is unknown, lacks a figure or holds one that cannot
+    be."""
 
 
 class DeadlockError(PrismError):

@@ -22,9 +22,10 @@ FLAGS = {
     "--ranks --routing --rules --slots --world-size -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
-    "replay": "--cluster --help --jitter --json --profile --ranks --slow-link --slow-rank --threads -h",
-    "emulate": "--help --jitter --json --on-divergence --preload --routing --rules --sandbox --silence "
-    "--slow-link --slow-rank -h",
+    "replay": "--cluster --fail-ranks --help --jitter --json --profile --ranks --slow-link --slow-rank "
+    "--threads -h",
+    "emulate": "--fail-ranks --help --jitter --json --on-divergence --preload --routing --rules --sandbox "
+    "--silence --slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
@@ -38,6 +39,8 @@ FLAGS = {
     "doctor": "--help --json -h",
 }
 
+
+WAIT_KEYS = {"communicator", "op", "number", "missing", "failed", "ranks"}
 
 # The same package from any working directory.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(prismcore.__file__).resolve().parents[1])}
@@ -173,6 +176,7 @@ def test_help_and_version_exit_0_on_stdout():
         ["replay", "x.prism", "--slow-rank", "1:zero"],
         ["replay", "x.prism", "--slow-link", "0-1"],
         ["replay", "x.prism", "--jitter", "0.1"],
+        ["replay", "x.prism", "--fail-ranks", "1"],
         ["info", "x.prism", "--ranks", "3-1"],
         ["collect", "--world-size", "0", "-o", "x.prism", "--", "a.py"],
         ["info", "x.prism", "--", "a.py"],
@@ -277,6 +281,32 @@ def test_replay_with_slow_links_jitter_and_a_clock_curve(tmp_path):
     assert hot["ranks"]["0"]["compute_ns"] == plain["ranks"]["0"]["compute_ns"]
 
 
+def test_replay_with_ranks_that_fail(graphs):
+    job = graphs / "job.prism"
+    plain = json.loads(inside("replay", job, "--json").stdout)
+    second = plain["iteration_time_ns"][0] + plain["iteration_time_ns"][1] // 2
+    done = inside("replay", job, "--json", "--fail-ranks", f"1@{second}ns")
+    assert (done.returncode, done.stderr) == (3, "")
+    report = json.loads(done.stdout)
+    assert list(report) == [*REPLAY_KEYS, "failure"]
+    assert report["iteration_time_ns"] == plain["iteration_time_ns"][:1]
+    failure = report["failure"]
+    assert failure["stopped"] is True
+    assert failure["failed"] == {"1": {"at_ns": second, "iterations": 1}}
+    waiting = {rank: wait["failed"] for wait in failure["waits"] for rank in wait["ranks"]}
+    assert waiting == {"0": [1], "2": [1]}
+    assert all(set(wait) == WAIT_KEYS for wait in failure["waits"])
+    shown = inside("replay", job, "--fail-ranks", f"1@{second}ns")
+    assert shown.returncode == 3
+    assert f"failed: rank 1 at {second} ns, after 1 iterations; 2 of 3 ranks wait for ever" in shown.stdout
+    early = inside("replay", job, "--fail-ranks", "1@0ns")
+    assert early.returncode == 3
+    assert "no iteration ended on all ranks" in early.stdout
+    late = json.loads(inside("replay", job, "--json", "--fail-ranks", "0-2@1000s").stdout)
+    assert late.pop("failure") == {"stopped": False, "failed": {}, "waits": []}
+    assert late | {"wall_time_s": 0} == plain | {"wall_time_s": 0}
+
+
 def test_replay_with_other_profiles(graphs):
     job = graphs / "job.prism"
     plain = json.loads(inside("replay", job, "--json").stdout)
@@ -342,6 +372,7 @@ def test_files_that_are_no_graph_exit_1_in_one_line(graphs, tmp_path, monkeypatc
         (("replay", "--slow-rank", "5:2"), "ranks 5 found"),
         (("replay", "--slow-rank", "1:absent.csv"), "absent.csv: cannot be read"),
         (("replay", "--slow-link", "5-0:2"), "ranks 5 found"),
+        (("replay", "--fail-ranks", "0,4-5@1s"), "ranks 4-5 found"),
         (("replay", "--slow-link", "0-5:2"), "ranks 5 found"),
         (("replay", "--profile", "h1000"), "h1000"),
         (("replay", "--cluster", "absent.toml"), "absent.toml"),

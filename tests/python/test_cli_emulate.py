@@ -119,6 +119,24 @@ def test_json(clean):
     assert 0 < report["bootstrap_s"] < report["wall_time_s"]
 
 
+def test_a_ghost_and_a_sandbox_that_are_made_to_fail(clean):
+    replayed = json.loads(inside("replay", clean / "job.prism", "--json").stdout)
+    first, second = replayed["iteration_time_ns"][:2]
+    at = f"{first + second // 2}ns"
+    for sandbox in ("0", "0-1"):
+        begin = time.monotonic()
+        done = emulate(clean, sandbox=sandbox, flags=("--json", "--fail-ranks", f"1@{at}"))
+        assert (done.returncode, done.stdout) == (3, ""), done.stderr
+        assert f"failed: rank 1 at {at.removesuffix('ns')} ns" in done.stderr
+        assert "rank 0 on communicator" in done.stderr
+        assert "all_reduce" in done.stderr
+        assert " at train.py" in done.stderr
+        assert "for rank 1" in done.stderr
+        assert time.monotonic() - begin < 120
+    late = emulate(clean, sandbox="0-1", flags=("--json", "--fail-ranks", "1@1000s"))
+    assert late.returncode == 0, late.stderr
+
+
 def test_a_table_for_people(clean):
     done = emulate(clean)
     assert done.returncode == 0, done.stderr

@@ -95,6 +95,16 @@ def test_jitter_forms():
     assert parsing.jitter("0:2") == parsing.JitterFlag(seed=0, sigma=2.0)
 
 
+def test_failure_forms():
+    assert parsing.failures("0,8-9@2s") == parsing.FailuresFlag(ranks=(0, 8, 9), at_ns=2_000_000_000)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0@", "@2s", "0@2", "0@2s-3s", "3-1@2s", "0@2s@3s", "x@2s"])
+def test_bad_failures_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        parsing.failures(text)
+
+
 @pytest.mark.parametrize("text", ["7", "0.1", "7:", ":0.1", "7:-0.1", "7:2.1", "7:nan", "-7:0.1", "7:0.1:3"])
 def test_bad_jitters_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="SEED:SIGMA"):
@@ -107,6 +117,7 @@ def test_bad_jitters_are_refused(text):
         "",
         "--slow-rank 3:1.5 --slow-rank 4:0.1@10ns-1s --slow-rank '3:a b.csv'",
         "--slow-link 3-8:1.5 --slow-link '3-*:2@1ms-2ms' --jitter 7:0.05",
+        "--fail-ranks 0,8-9@2s --fail-ranks 1@5ns",
     ],
 )
 def test_perturbations_as_words_of_another_command_line(flags):

@@ -13,10 +13,11 @@ from perturbation_oracle import Changes, jitter_factor
 from replay_oracle import Oracle
 from replay_programs import Programs, Seeded, make_programs, programs
 
-from prismcore.errors import GraphError
+from prismcore.errors import DeadlockError, GraphError
 from prismcore.graph import Graph, GraphBuilder
 from prismcore.profiles.cluster import cluster_text, parse_cluster
 from prismcore.replay import (
+    FailureReport,
     Jitter,
     Perturbation,
     RankFailure,
@@ -191,6 +192,93 @@ def test_jitter_in_ns() -> None:
     assert time_of(line(), **both) == slow + 110
 
 
+def test_a_rank_that_fails_in_ns() -> None:
+    graph = line()
+
+    def report(rank: int, at_ns: int) -> FailureReport:
+        failure = replay(
+            graph, eager_bytes=0, perturbation=Perturbation(failures=[RankFailure(rank=rank, at_ns=at_ns)])
+        ).failure
+        assert failure is not None
+        return failure
+
+    # The all-reduce lasts from 1000 to 1100, the message between 0 and 3 to 1110.
+    lost = report(2, 1099)
+    assert lost.failed == {2: 1099}
+    assert lost.waiting == [0, 1, 3]
+    (wait,) = lost.waits
+    assert (wait.communicator, wait.number, wait.missing, wait.failed) == ("world", 0, [2], [2])
+    assert {(r.op, r.since_ns) for r in wait.ranks} == {(1, 1000)}
+    assert lost.iterations == dict.fromkeys(range(4), 0)
+    # Rank 2 has nothing more to do by then.
+    assert report(2, 1100).failed == {}
+    # The message is lost with rank 3: rank 0 waits.
+    lost = report(3, 1109)
+    (wait,) = lost.waits
+    assert (wait.number, wait.missing, lost.waiting, wait.ranks[0].since_ns) == (None, [3], [0], 1100)
+    assert lost.iterations == {0: 0, 1: 1, 2: 1, 3: 0}
+    assert wait.describe() == (
+        "rank 0 on communicator 'world': rank 0 op 2 (send float32 of 8 bytes), since 1100 ns, for rank 3"
+    )
+
+
+def test_those_behind_others_are_told_which_failure_it_was() -> None:
+    """0 and 1 meet, then 1 and 2: 0 fails, 1 waits for it, 2 for 1."""
+    builder = GraphBuilder(4)
+    pairs = [builder.communicator(f"pair{k}", (k, k + 1)) for k in range(2)]
+    builder.rank(0).kernel("k", duration_ns=50)
+    builder.rank(0).allocate(100)
+    for k, ranks in enumerate([(0, 1), (1, 2)]):
+        for r in ranks:
+            builder.rank(r).all_reduce(pairs[k], bytes=8, duration_ns=10)
+    builder.rank(0).allocate(1000)
+    builder.rank(3).kernel("k", duration_ns=70)
+    result = replay(builder.finish(), perturbation=Perturbation(failures=[RankFailure(rank=0, at_ns=40)]))
+    report = result.failure
+    assert report is not None
+    by_rank = {r.rank: wait for wait in report.waits for r in wait.ranks}
+    assert {rank: (wait.missing, wait.failed) for rank, wait in by_rank.items()} == {
+        1: ([0], [0]),
+        2: ([1], [0]),
+    }
+    assert "because of rank 0" in by_rank[2].describe()
+    assert report.iterations == {0: 0, 1: 0, 2: 0, 3: 1}
+    assert len(result.iteration_time_ns) == 0
+    assert result.to_json()["median_iteration_time_ns"] is None
+    with pytest.raises(GraphError, match="no iteration ended"):
+        _ = result.median_iteration_time_ns
+    with pytest.raises(GraphError, match="no iteration ended"):
+        _ = result.split
+
+
+def test_a_program_that_locks_up_by_itself_stays_a_deadlock() -> None:
+    builder = GraphBuilder(4)
+    pair = builder.communicator("pair", (0, 1))
+    builder.rank(0).all_reduce(pair, bytes=8, duration_ns=1)
+    builder.rank(1).kernel("k", duration_ns=50)
+    builder.rank(2).kernel("k", duration_ns=50)
+    builder.rank(3).kernel("k", duration_ns=50)
+    graph = builder.finish()
+    for at_ns in (10, 10**9):
+        with pytest.raises(DeadlockError, match="rank 1"):
+            replay(graph, perturbation=Perturbation(failures=[RankFailure(rank=2, at_ns=at_ns)]))
+
+
+def test_memory_and_ops_of_a_rank_end_where_it_fails() -> None:
+    builder = GraphBuilder(1)
+    rank = builder.rank(0)
+    for _ in range(3):
+        rank.allocate(100)
+        rank.kernel("k", duration_ns=5, host_ns=10)
+        rank.sync(stream=0)
+    result = replay(builder.finish(), perturbation=Perturbation(failures=[RankFailure(rank=0, at_ns=26)]))
+    # Kernels at 10 and 25: the second is issued and does not end, nothing behind it is issued.
+    assert result.peak_allocated_bytes.tolist() == [200]
+    assert result.events == 6
+    assert result.failure is not None
+    assert not result.failure.stopped
+
+
 def test_slow_links_of_another_cluster_are_those_of_its_wiring() -> None:
     graph = line()
     flat = parse_cluster(cluster_text("a100-8x"), "eight on a node")
@@ -230,6 +318,9 @@ def test_slow_links_need_to_know_the_wiring() -> None:
         ({"slow_links": [SlowLink(rank=0, other=1, factor=2.0, from_ns=3, to_ns=2)]}, "not before"),
         ({"slow_links": [SlowLink(rank=0, other=1, factor=1e300)]}, "past 64 bits"),
         ({"slow_ranks": [SlowRank(rank=0, factor=1e300)]}, "past 64 bits"),
+        ({"failures": [RankFailure(rank=4, at_ns=1)]}, "names rank 4"),
+        ({"failures": [RankFailure(rank=0, at_ns=-1)]}, "time of a failure"),
+        ({"failures": [RankFailure(rank=-1, at_ns=1)]}, "rank that fails"),
         ({"jitter": Jitter(seed=1, sigma=-0.1)}, "from 0 to 2"),
         ({"jitter": Jitter(seed=1, sigma=2.1)}, "from 0 to 2"),
         ({"jitter": Jitter(seed=1, sigma=math.nan)}, "from 0 to 2"),
