@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 import prismcore
-from prismcore.cli import check, collect, doctor, emulate, export, info, replay, spare
+from prismcore.cli import check, collect, doctor, emulate, export, info, output, replay, spare
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
@@ -44,6 +42,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"prism: error: {message} (see {self.prog} --help)\n")
 
+    def _print_message(self, message: str, file: object = None) -> None:
+        # argparse's own takes a text that nobody got for printed
+        if file is sys.stdout:
+            output.write(message)
+        else:
+            output.complain(message)
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Importing what a command needs is left to its ``run``."""
@@ -70,68 +75,64 @@ def split_program(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``prism`` with `argv` (default: of this process). Returns the exit code."""
-    ours, program = split_program(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # the caller has closed it
+        return _fail("stdout is closed, expected a place for the results", EXIT_USER_ERROR)
+    try:
+        args = _parse(sys.argv[1:] if argv is None else argv)
+        return args if isinstance(args, int) else _run(args)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_USER_ERROR)
+    except output.StdoutError as error:
+        if error.errno == errno.EPIPE:  # the reader (head, less) has gone: not worth a word
+            return EXIT_USER_ERROR
+        return _fail(f"the results cannot be written to stdout: {error}", EXIT_USER_ERROR)
+    except Exception:
+        return _bug()
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace | int:
+    """What `argv` says; an exit code where it is done with that: --help, --version, usage."""
+    ours, program = split_program(argv)
     parser = build_parser()
     try:
         args = parser.parse_args(ours)
         if program is not None and not hasattr(args, "program"):
             parser.error(f"found -- with arguments after it, but {args.command} runs no program")
-        if hasattr(args, "program"):
-            args.program = program or []
-    except SystemExit as leaving:  # --help, --version, usage
+    except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
-    return _run(args)
+    if hasattr(args, "program"):
+        args.program = program or []
+    return args
 
 
 def _run(args: argparse.Namespace) -> int:
-    if sys.stdout is None:  # the caller has closed it
-        return _fail("stdout is closed, expected a place for the results", EXIT_USER_ERROR)
     try:
-        code = int(args.run(args))
-        sys.stdout.flush()
-        return code
+        return int(args.run(args))
     except PrismError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:
         command = " ".join(filter(None, (args.command, getattr(args, "subcommand", None))))
         return _fail(f"{error} (see prism {command} --help)", EXIT_USAGE)
-    except KeyboardInterrupt:
-        return _fail("interrupted", EXIT_USER_ERROR)
-    except BrokenPipeError:
-        # The reader (head, less) has gone: not worth a word, and nothing more may be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_USER_ERROR
     except OSError as error:
         if error.filename is None:
-            return _unwritable(error)
+            raise
         return _fail(f"{error.filename}: {error.strerror}", EXIT_USER_ERROR)
     except ImportError as error:
         if "_core" not in str(error):  # found where it is not, or not loadable where it is
-            return _bug()
+            raise
         return _fail(
             f"the compiled core cannot be loaded ({error}); install prismcore again (make install)",
             EXIT_USER_ERROR,
         )
-    except Exception:
-        return _bug()
-
-
-def _unwritable(error: OSError) -> int:
-    """An error that names no file: that of stdout, if it cannot be written; else ours."""
-    if error.errno not in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF):
-        return _bug()
-    with contextlib.suppress(OSError, ValueError):  # or Python tries once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _fail(f"the results cannot be written to stdout: {error.strerror}", EXIT_USER_ERROR)
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"prism: error: {message}", file=sys.stderr)
+    output.note(f"error: {message}")
     return code
 
 
 def _bug() -> int:
-    traceback.print_exc()
+    output.complain(traceback.format_exc())
     return _fail(
         "the above is a bug in prismcore, not in your input; please report it with the command line",
         EXIT_USER_ERROR,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,8 +51,7 @@ def show(*parts: RenderableType) -> None:
             console.print(part, markup=False, soft_wrap=True)
         else:
             console.print(part)
-    for line in buffer.getvalue().splitlines():
-        sys.stdout.write(_PADDING.sub(r"\1", line) + "\n")
+    write("".join(_PADDING.sub(r"\1", line) + "\n" for line in buffer.getvalue().splitlines()))
 
 
 def show_warnings(warnings: Iterable[str]) -> None:
@@ -74,12 +75,55 @@ def show_json(result: dict[str, Any]) -> None:
     """The machine output of a command: one JSON object on stdout, nothing else."""
     from prismcore.report.json import dumps
 
-    sys.stdout.write(dumps(result))
+    write(dumps(result))
+
+
+class StdoutError(Exception):
+    """A result could not be written; `errno` says why. EPIPE: whoever read it has gone."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror)
+        self.errno = error.errno
+
+
+def write(text: str) -> None:
+    """`text` to stdout, all of it, or StdoutError."""
+    try:
+        _write(sys.stdout, text)
+    except OSError as error:
+        raise StdoutError(error) from error
+
+
+def complain(text: str) -> None:
+    """`text` to stderr, as far as somebody reads that."""
+    if sys.stderr is not None:  # None: the caller has closed it
+        with contextlib.suppress(OSError):
+            _write(sys.stderr, text)
 
 
 def note(text: str) -> None:
     """One line for people, on stderr."""
-    print(f"prism: {text}", file=sys.stderr)
+    complain(f"prism: {text}\n")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    # Python's text layer alone would not do. Where nothing buffers below it (PYTHONUNBUFFERED, usual in
+    # containers), it loses without a word what a short write leaves over: a full disk or a closed pipe
+    # would look like success. And a pipe that does not block is an error to it.
+    below = getattr(stream, "buffer", None)
+    below = getattr(below, "raw", below)
+    if not isinstance(below, io.FileIO):  # replaced by the caller, as in a notebook
+        stream.write(text)
+        return
+    stream.flush()
+    # What this encoding lacks becomes a question mark: the text is for people, JSON is ASCII.
+    left = memoryview(text.encode(stream.encoding, "replace"))
+    while left:
+        written = below.write(left)
+        if written is None:
+            select.select((), (below,), ())
+        else:
+            left = left[written:]
 
 
 @contextmanager
@@ -113,7 +157,7 @@ def terminated_as_interrupt() -> Iterator[None]:
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on stderr when that is a terminal; None otherwise."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -33,5 +33,8 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """`value` as an indented JSON text that ends with a newline; ValueError for nan and infinity."""
-    return json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    """`value` as an indented JSON text that ends with a newline; ValueError for nan and infinity.
+
+    ASCII alone: the same in every locale, and file names that are no UTF-8 come through.
+    """
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
