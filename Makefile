@@ -72,6 +72,7 @@ bench: install ## benchmarks at small sizes; those that need public traces only 
 	$(PY) benchmarks/spare_solver.py --groups 600 --lives 1 --samples 10
 	$(PY) benchmarks/spare_paper.py --seeds 2 --trials 200
 	$(PY) benchmarks/spare_life_scale.py --seeds 1
+	$(PY) benchmarks/spare_quirks.py --seeds 2
 	@set -e; if [ -n "$$PRISM_DATA" ]; then for b in comm_accuracy kernel_accuracy host_cost; do \
 	  $(PY) benchmarks/$$b.py; done; fi
 
