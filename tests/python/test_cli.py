@@ -426,6 +426,14 @@ def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path):
     assert "did you mean 'h100-8x'?" in done.stderr
 
 
+def test_info_names_the_routing_rule_where_there_is_one(tmp_path):
+    for rule in ("hot-experts:experts=0,heat=7,seed=0", None):
+        jobs.pipeline(metadata={**jobs.METADATA, "routing": rule}).save(tmp_path / "job.prism")
+        lines = inside("info", tmp_path / "job.prism").stdout.splitlines()
+        named = [line.split()[1:] for line in lines if line.startswith("routing ")]
+        assert named == ([[rule]] if rule else [])
+
+
 def test_export_perfetto(graphs, tmp_path):
     out = tmp_path / "job.pftrace"
     done = prism("export", "perfetto", graphs / "job.prism", "-o", out, "--json")

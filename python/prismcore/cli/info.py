@@ -81,6 +81,8 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
         ("provenance of device time", provenance_words(summary.provenance)),
         ("spread among like ranks", spread_words(summary.spread)),
     ]
+    if routing := metadata.get("routing"):
+        fields.append(("routing", str(routing)))
     if switched_off := metadata.get("switched_off"):
         fields.append(("torch does without", ", ".join(map(str, switched_off))))
     fields += [
