@@ -91,6 +91,12 @@ std::vector<std::string> library_paths() {
 }  // namespace
 
 void init_vgpu(nb::module_& m) {
+  m.def(
+      "vgpu_describe",
+      [](std::uint32_t device_count, const DeviceProfile& device) {
+        Session::get().describe(device_count, device);
+      },
+      nb::arg("device_count"), nb::arg("device_profile"));
   m.def("vgpu_start", &start, nb::arg("rank"), nb::arg("world_size"), nb::arg("device_count"),
         nb::arg("device_profile"), nb::arg("cluster_profile"), nb::arg("measure_host") = false);
   m.def(

@@ -185,12 +185,13 @@ void Replayer::settle(RankState& r, Launch& l) {
         start = m.send.ready_ns;
       } else {
         start = std::max(m.send.ready_ns, m.receive.ready_ns);
-        if (!m.eager) {
+        const Part* led = leading(m);
+        if (led != nullptr || !m.eager) {
           const Part& other = h.sends ? *m.receive.part : *m.send.part;
           const std::uint32_t peer = (h.sends ? m.receive : m.send).rank;
           const std::int64_t theirs =
               durations_.of(other, c, ranks_[peer].slots[other.slot].position);
-          if (const Part* led = leading(m)) {
+          if (led != nullptr) {
             if (led == &other) duration = theirs;
           } else {
             if (theirs != duration && h.sends) ++differing_durations_;

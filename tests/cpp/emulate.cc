@@ -236,9 +236,10 @@ TEST_CASE("ranks that the graph does not hold cannot run") {
 
 namespace {
 
-// The job in which the ranks `outside` communicate other sizes, and whoever meets them too. Those
-// ranks also have kernels of their own.
-Job changed(const Job& job, const std::vector<std::uint32_t>& outside) {
+// The job in which the ranks `outside` communicate other sizes, and whoever meets them too; of
+// eager messages, which leave without their receiver, those they send. These ranks also have
+// kernels of their own.
+Job changed(const Job& job, const std::vector<std::uint32_t>& outside, bool eager) {
   const auto world = static_cast<std::uint32_t>(job.ranks.size());
   const auto runs = [&](std::uint32_t r) {
     return std::find(outside.begin(), outside.end(), r) != outside.end();
@@ -254,7 +255,8 @@ Job changed(const Job& job, const std::vector<std::uint32_t>& outside) {
         if (op.kind == OpKind::all_reduce) {
           for (std::uint32_t m = 0; m < size; ++m) touched = touched || runs(first + m);
         } else {
-          touched = touched || runs(first + (r - first + op.peer) % size);
+          const std::uint32_t peer = first + (r - first + op.peer) % size;
+          touched = eager ? runs(op.kind == OpKind::send ? r : peer) : touched || runs(peer);
         }
         if (touched) {
           op.bytes *= 3;
@@ -287,10 +289,13 @@ TEST_CASE("ghosts that follow adapt to the sizes of the ranks outside") {
       std::vector<std::uint32_t> ranks;
       for (std::uint32_t k = 0; k < count; ++k) ranks.push_back((seed + k) % world);
       std::sort(ranks.begin(), ranks.end());
-      const Job other = changed(job, ranks);
-      const ReplayResult want = replay(other.graph, {});
+      const bool eager = seed % 2 == 1;
+      const Job other = changed(job, ranks, eager);
+      ReplayOptions options;
+      options.eager_bytes = eager ? 1 << 20 : 0;
+      const ReplayResult want = replay(other.graph, options);
       Script script(other, ranks, seed * 7 + count);
-      const ReplayResult found = emulate(job.graph, {}, script, OnDivergence::follow);
+      const ReplayResult found = emulate(job.graph, options, script, OnDivergence::follow);
       check_equal(found, want);
       CHECK(found.diverged == ranks);
       CHECK(found.warnings.size() == ranks.size());

@@ -78,6 +78,12 @@ Session& Session::get() {
   return *session;
 }
 
+void Session::describe(std::uint32_t device_count, const DeviceProfile& device) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->options.device_count = device_count;
+  impl_->options.device = device;
+}
+
 void Session::start(const SessionOptions& options) {
   Impl& impl = *impl_;
   impl.drain_everything();

@@ -49,7 +49,9 @@ class Session {
   static Session& get();
 
   void start(const SessionOptions& options);
-  // Before start(): one H100, which is what a warm parent's imports see.
+  // What there is before start(), when nothing is recorded: torch keeps the number of devices that
+  // it first sees, be it in a warm parent. Without this call, one H100.
+  void describe(std::uint32_t device_count, const DeviceProfile& device);
   const SessionOptions& options() const noexcept;
   // False before start(), after finish(), and on torch's watchdog and heartbeat threads.
   bool recording() const noexcept;

@@ -25,6 +25,7 @@ import prismcore
 from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
+from prismcore.launch.processes import kill_group
 from prismcore.launch.protocol import Channel, Values, read_record, write_record
 
 __all__ = ["Launcher", "RankEnd"]
@@ -192,6 +193,7 @@ class Launcher:
             self._process.kill()  # its ranks die with it
             self._process.wait()
         finally:
+            kill_group(self._process.pid, leader_lives=False)  # what an import was running
             self._selector.close()
             os.close(self._parent_output.fd)
             for running in self._running.values():

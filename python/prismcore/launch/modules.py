@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable
 from pathlib import Path
 
 import prismcore
@@ -16,10 +15,10 @@ import prismcore
 __all__ = [
     "Program",
     "find_program",
+    "is_installed",
     "is_loaded",
     "is_shared_code",
     "mentions",
-    "split_by_place",
     "top_level_imports",
 ]
 
@@ -77,18 +76,38 @@ def _parsed(source: str) -> ast.Module:
 
 def top_level_imports(source: str) -> list[str]:
     """Absolute imports at the top level, in order: ``import a.b`` and ``from a.b import c`` as
-    ``a.b`` and, for the second, ``a.b.c`` too (it may be a module). Empty where it does not parse:
-    the rank will say so.
+    ``a.b`` and, for the second, ``a.b.c`` too (it may be a module). They end where the front of
+    ``sys.path`` is changed: what comes after may hide what is found now. Empty where it does not
+    parse: the rank will say so.
     """
     tree = _parsed(source)
     names: list[str] = []
     for node in tree.body:
+        if any(_reorders_search(part) for part in ast.walk(node)):
+            break
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.append(node.module)
             names += [f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*"]
     return list(dict.fromkeys(names))
+
+
+def _reorders_search(node: ast.AST) -> bool:
+    """``sys.path.insert(...)``, ``sys.path = ...``, ``sys.path[:0] = ...`` and their like."""
+
+    def is_search_path(value: ast.AST) -> bool:
+        return (
+            isinstance(value, ast.Attribute)
+            and value.attr == "path"
+            and isinstance(value.value, ast.Name)
+            and value.value.id == "sys"
+        )
+
+    if isinstance(node, ast.Attribute) and is_search_path(node.value):
+        return node.attr in ("insert", "remove", "pop", "clear", "reverse", "sort")
+    target = node.value if isinstance(node, ast.Subscript) else node
+    return is_search_path(target) and not isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 def mentions(source: str, name: str) -> bool:
@@ -121,29 +140,17 @@ def is_shared_code(file: str) -> bool:
     return file.startswith("<") or os.path.realpath(file).startswith(_shared_folders())
 
 
-def split_by_place(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those of the names that belong to an installed package or the standard library, and those that lie
-    elsewhere: beside the script, on PYTHONPATH, in an editable install. Names of nothing are left out.
-    """
-    verdicts: dict[str, bool | None] = {}
-
-    def is_installed(top: str) -> bool | None:
-        if top in sys.stdlib_module_names:
-            return True
-        try:
-            spec = importlib.util.find_spec(top)
-        except (ImportError, ValueError):
-            return None
-        if spec is None:
-            return None
-        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
-        return all(is_shared_code(place) for place in places)  # a namespace may lie in several
-
-    for name in names:
-        top = name.partition(".")[0]
-        if top not in verdicts:
-            verdicts[top] = is_installed(top)
-    placed = {
-        wanted: [n for n in names if verdicts[n.partition(".")[0]] is wanted] for wanted in (True, False)
-    }
-    return placed[True], placed[False]
+def is_installed(name: str) -> bool:
+    """Whether a module belongs to an installed package or the standard library; not where it lies
+    elsewhere (beside the script, on PYTHONPATH, in an editable install) or nowhere."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(top)
+    except Exception:  # a finder may be anybody's
+        return False
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+    return all(is_shared_code(place) for place in places)  # a namespace may lie in several

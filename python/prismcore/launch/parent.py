@@ -7,24 +7,34 @@ would refuse it in the children.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
+import io
 import os
 import selectors
 import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from prismcore import _core
 from prismcore.errors import PrismError
 from prismcore.launch.environment import rank_environment
-from prismcore.launch.modules import find_program, is_loaded, split_by_place, top_level_imports
-from prismcore.launch.processes import die_with_parent, kill_group, stop
+from prismcore.launch.modules import Program, find_program, top_level_imports
+from prismcore.launch.processes import (
+    adopt_orphans,
+    children,
+    die_with_parent,
+    end_processes,
+    kill_group,
+    stop,
+)
 from prismcore.launch.protocol import Channel, Values, read_record
 from prismcore.launch.scout import import_for_all_ranks
+from prismcore.profiles.device import load_device
 
 if TYPE_CHECKING:
     from prismcore.launch.rank import RankJob
@@ -34,10 +44,11 @@ class SetupError(Exception):
     """Told to the collector in one line."""
 
 
-def _import_torch(gpus_per_node: int) -> None:
+def _import_torch(gpus_per_node: int, device: _core.DeviceProfile) -> None:
     from prismcore.launch import standins
 
     standins.load()
+    _core.vgpu_describe(gpus_per_node, device)
     try:
         import torch
     except ImportError as error:
@@ -52,7 +63,7 @@ def _import_torch(gpus_per_node: int) -> None:
         late.install()
 
 
-def _import_modules(names: list[str], search_folder: str, preload: list[str]) -> None:
+def _import_modules(program: Program, preload: list[str], hang_up: int) -> None:
     import torch
 
     for name in preload:
@@ -63,18 +74,9 @@ def _import_modules(names: list[str], search_folder: str, preload: list[str]) ->
             if not isinstance(error, ImportError):
                 told = f"importing it ended with {type(error).__name__}: {told}"
             raise SetupError(f"--preload {name}: {told}") from error
-    sys.path.insert(0, search_folder)  # as in a rank: modules there hide installed ones
-    try:
-        installed, others = split_by_place(names)
-        for name in installed:
-            if is_loaded(name):
-                continue
-            with contextlib.suppress(Exception, SystemExit):  # the ranks import it again, and say so
-                importlib.import_module(name)
-        import_for_all_ranks(others)
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(search_folder)
+    import_for_all_ranks(top_level_imports(program.source()), hang_up)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else every rank would write it again
     if torch.cuda.is_initialized():
         raise SetupError(
             "a module that the script imports at its top level starts the device, so that ranks cannot be "
@@ -82,34 +84,36 @@ def _import_modules(names: list[str], search_folder: str, preload: list[str]) ->
         )
 
 
-def _prepare(setup: dict[str, Any]) -> RankJob:
+def _prepare(setup: dict[str, Any], hang_up: int) -> RankJob:
     folder = Path(setup["folder"])
     os.chdir(folder)
     try:
         program = find_program(setup["command"], folder)
     except FileNotFoundError as error:
         raise SetupError(str(error)) from error
-    _import_torch(setup["gpus_per_node"])
-    names = top_level_imports(program.source())
-    _import_modules(names, program.search_folder(str(folder)), setup["preload"])
+    device = load_device(setup["device"]).to_core()
+    _import_torch(setup["gpus_per_node"], device)
     from prismcore.launch.rank import RankJob
     from prismcore.profiles.cluster import parse_cluster
-    from prismcore.profiles.device import load_device
     from prismcore.routing import parse_rule
     from prismcore.rules import load_rules
 
-    return RankJob(
+    job = RankJob(
         program=program,
         folder=str(folder),
         world_size=setup["world_size"],
         gpus_per_node=setup["gpus_per_node"],
-        device=load_device(setup["device"]).to_core(),
+        device=device,
         cluster=parse_cluster(setup["cluster_text"], "cluster profile").to_core(),
         measure_host=setup["measure_host"],
         iterations=setup["iterations"],
         routing=parse_rule(setup["routing"]),
         rules=() if setup["rules"] is None else tuple(load_rules(Path(setup["rules"]))),
     )
+    # As in a rank from here on: modules there hide installed ones.
+    sys.path.insert(0, program.search_folder(str(folder)))
+    _import_modules(program, setup["preload"], hang_up)
+    return job
 
 
 class Parent:
@@ -142,6 +146,7 @@ class Parent:
     def end_all(self) -> None:
         for pid in self._ranks:
             kill_group(pid, leader_lives=True)
+        end_processes(children)  # daemons that ranks left among them
 
     def _drain_wakeups(self) -> None:
         try:
@@ -172,6 +177,8 @@ class Parent:
         if pid == 0:
             try:
                 self._become(request, fds, parent_pid)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(71)
         for fd in fds:
@@ -193,7 +200,8 @@ class Parent:
             os.close(fd)
         self._channel.close()
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+            if isinstance(stream, io.TextIOWrapper):  # a module may have put its own there
+                stream.reconfigure(line_buffering=True)
         job, rank, port = self._job, request["run"], request.get("port")
         os.environ.update(rank_environment(rank, job.world_size, job.gpus_per_node))
         from prismcore.launch.rank import RankRun
@@ -241,9 +249,10 @@ def main() -> None:
         return
     setup = received[0]
     die_with_parent(setup["collector_pid"])
+    adopt_orphans()
     started = time.perf_counter()
     try:
-        job = _prepare(setup)
+        job = _prepare(setup, channel.fileno())
     except (SetupError, PrismError) as error:
         channel.send({"failed": str(error)})
         return

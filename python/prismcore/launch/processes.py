@@ -6,22 +6,60 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Callable
 
-__all__ = ["STOP_SIGNAL", "die_with_parent", "kill_group", "stop"]
+__all__ = [
+    "STOP_SIGNAL",
+    "adopt_orphans",
+    "children",
+    "die_with_parent",
+    "end_processes",
+    "kill_group",
+    "stop",
+]
 
 STOP_SIGNAL = signal.SIGRTMIN + 6
 """Tells a rank to leave its record as it is now: a signal that no training program is known to use."""
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def die_with_parent(parent_pid: int) -> None:
     """The kernel ends this process when its parent ends, however that happens."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it ended before the call
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """What descendants of this process leave behind, daemons too, becomes its child from now on."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> set[int]:
+    """Of this process; none where the kernel does not tell."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as listed:
+            found.update(map(int, listed.read().split()))
+    return found
+
+
+def end_processes(look: Callable[[], set[int]]) -> None:
+    """Ends children that ``look`` finds until it finds no more: those of one that ends are adopted."""
+    while found := look():
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def kill_group(leader: int, *, leader_lives: bool) -> None:

@@ -161,8 +161,7 @@ class RankRun:
 
     def _run_program(self) -> None:
         program = self.job.program
-        sys.argv = [str(program.path), *program.arguments]
-        sys.path.insert(0, program.search_folder(self.job.folder))
+        sys.argv[:] = [str(program.path), *program.arguments]  # modules may have taken it by value
         if program.module is not None:
             runpy.run_module(program.module, run_name="__main__", alter_sys=True)
         else:

@@ -1,52 +1,80 @@
-"""Which modules that are not installed may be imported once, in the warm parent, for all ranks.
+"""Imports once, in the warm parent, the modules of a program that any rank may have imported.
 
-A training program's own modules may do at import what only a rank may do. So each is imported first in
-a *scout*, a process forked for that and watched: what looked at nothing of a rank there is imported in
-the parent, the rest is left to the ranks.
+Installed packages are trusted. A program's own modules may do at import what only a rank may do. So each
+is imported first in a *scout*, a process forked for that and watched (:mod:`prismcore.launch.watch`): what
+did nothing of a rank there is imported in the parent, the rest is left to the ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import select
 import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from types import ModuleType
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from enum import Enum
+from typing import NoReturn
 
-from prismcore.launch.environment import rank_environment
-from prismcore.launch.modules import is_loaded, is_shared_code
-from prismcore.launch.processes import die_with_parent, kill_group
+from prismcore.launch.modules import is_installed, is_loaded
+from prismcore.launch.processes import adopt_orphans, children, die_with_parent, end_processes, kill_group
+from prismcore.launch.watch import Watch
 
 __all__ = ["import_for_all_ranks"]
 
 TIMEOUT_S = 60.0
 """One import of a program's own module may take so long in the scout."""
 
-_OF_A_RANK = frozenset(rank_environment(0, 1, 1))
+_FINE, _HIDES = b".", b"!"
 
 
-def import_for_all_ranks(names: Sequence[str]) -> None:
-    """Imports, in order, those that look at nothing of a rank, keep nothing running, and do not fail."""
+class _End(Enum):
+    LEFT_OUT = "a module is left to the ranks"
+    HIDES = "and what is imported after it may come from elsewhere"
+    SLOW = "an import takes too long"
+
+
+def import_for_all_ranks(names: Sequence[str], hang_up: int | None = None) -> None:
+    """Imports in order, but for own modules that do what only a rank may do, keep something running, or fail.
+
+    ``hang_up``: a descriptor that becomes readable when nobody needs the result; then SystemExit.
+    """
     left = list(names)
     while left:
-        # What comes after one that is left out is tried anew: it may build on it.
-        clean = _scout(left)
-        for name in left[:clean]:
-            if not is_loaded(name):
-                with contextlib.suppress(Exception, SystemExit):  # not twice: the ranks will say so
-                    importlib.import_module(name)
-        left = left[clean + 1 :]
+        if is_installed(left[0]):
+            _import(left.pop(0))
+            continue
+        own = list(itertools.takewhile(lambda name: not is_installed(name), left))
+        fine, end = _scout(own, hang_up)
+        for name in own[:fine]:
+            _import(name)
+        del left[:fine]
+        if fine == len(own):
+            continue
+        if end is _End.HIDES:
+            return
+        if end is _End.SLOW:  # others may build on it, and take as long
+            left = [name for name in left if is_installed(name)]
+            continue
+        # What comes after is tried anew in another scout.
+        unfit = left.pop(0) + "."
+        left = [name for name in left if not name.startswith(unfit)]
 
 
-def _scout(names: Sequence[str]) -> int:
-    """How many of the names, from the first on, may be imported."""
+def _import(name: str) -> None:
+    # What fails is not told twice: the ranks import it again, and say so.
+    with contextlib.suppress(Exception, SystemExit):
+        if not is_loaded(name):
+            importlib.import_module(name)
+
+
+def _scout(names: Sequence[str], hang_up: int | None) -> tuple[int, _End]:
+    """How many of the names, from the first on, may be imported, and what is with the one after these."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
     read_end, write_end = os.pipe()
-    parent_pid = os.getpid()
+    parent_pid, others = os.getpid(), children()
     pid = os.fork()
     if pid == 0:
         try:
@@ -57,88 +85,49 @@ def _scout(names: Sequence[str]) -> int:
         finally:
             os._exit(0)
     os.close(write_end)
-    clean, deadline = 0, time.monotonic() + TIMEOUT_S
+    process = os.pidfd_open(pid)  # what it started may hold the pipe open for longer
+    try:
+        return _listen(read_end, process, hang_up)
+    finally:
+        os.close(process)
+        os.close(read_end)
+        kill_group(pid, leader_lives=True)
+        os.waitpid(pid, 0)
+        end_processes(lambda: children() - others)
+
+
+def _listen(read_end: int, process: int, hang_up: int | None) -> tuple[int, _End]:
+    watched = [read_end, process, *([] if hang_up is None else [hang_up])]
+    fine, end = 0, _End.LEFT_OUT
     while True:
-        ready, _, _ = select.select([read_end], [], [], max(deadline - time.monotonic(), 0))
-        told = os.read(read_end, 4096) if ready else b""
-        if not told:  # it came to its end, or takes too long
-            break
-        clean, deadline = clean + len(told), time.monotonic() + TIMEOUT_S
-    os.close(read_end)
-    kill_group(pid, leader_lives=True)
-    os.waitpid(pid, 0)
-    return clean
+        ready, _, _ = select.select(watched, [], [], TIMEOUT_S)
+        if not ready:
+            return fine, _End.SLOW
+        if hang_up in ready:
+            raise SystemExit(0)
+        told = os.read(read_end, 4096) if read_end in ready else b""
+        if not told:
+            return fine, end
+        fine += told.count(_FINE)
+        if _HIDES in told:
+            end = _End.HIDES
 
 
 def _try_all(names: Sequence[str], report: int) -> NoReturn:
+    adopt_orphans()
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
-        os.dup2(null, standard)  # the parent, or the ranks, say it again
-    watch = _Watch()
-    threads = threading.active_count()
+        os.dup2(null, standard)  # what is fine is imported, and printed, again
+    watch = Watch()
     for name in names:
-        before = set(sys.modules)
-        if not is_loaded(name):
-            importlib.import_module(name)  # an exception ends the scout
-        modules = [sys.modules[module] for module in set(sys.modules) - before]
-        if watch.seen or threading.active_count() > threads or _keeps_something(modules):
+        failed = True
+        with contextlib.suppress(BaseException):
+            if not is_loaded(name):
+                importlib.import_module(name)
+            failed = False
+        if failed or watch.found():
+            if watch.hides():
+                os.write(report, _HIDES)
             break
-        os.write(report, b".")
+        os.write(report, _FINE)
     os._exit(0)
-
-
-class _Watch:
-    """Notes reads of a rank's environment and arguments by code that is not installed."""
-
-    def __init__(self) -> None:
-        self.seen = False
-        watch = self
-
-        class Environment(os._Environ):  # type: ignore[type-arg]
-            def __getitem__(self, key: Any) -> Any:
-                if key in _OF_A_RANK:
-                    watch.note()
-                return super().__getitem__(key)
-
-            def __iter__(self) -> Iterator[Any]:
-                watch.note()  # a copy, to be looked at later
-                return super().__iter__()
-
-        class Arguments(list):  # type: ignore[type-arg]
-            def __getitem__(self, index: Any) -> Any:
-                watch.note()
-                return super().__getitem__(index)
-
-            def __iter__(self) -> Iterator[Any]:
-                watch.note()
-                return super().__iter__()
-
-            def __len__(self) -> int:
-                watch.note()
-                return super().__len__()
-
-        os.environ.__class__ = Environment
-        sys.argv = Arguments(sys.argv)
-
-    def note(self) -> None:
-        """Counts where a module that is not installed, or what it calls while it is imported, looks."""
-        frame = sys._getframe(2)
-        while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
-            if not is_shared_code(frame.f_code.co_filename):
-                self.seen = True
-            frame = frame.f_back  # type: ignore[assignment]
-
-
-def _keeps_something(modules: list[ModuleType]) -> bool:
-    """What a fork would share wrongly, or not take along."""
-    import torch
-
-    if torch.cuda.is_initialized():
-        return True
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return True
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
-        return True  # a process of its own
-    # By value: a rank has another list of arguments.
-    return any(value is sys.argv for module in modules for value in vars(module).values())
