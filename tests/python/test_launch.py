@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from rank_launcher import descendants, failure, is_running, launcher
 
 from prismcore.errors import CollectError, OutOfMemoryError, RankFailedError
 from prismcore.graph import Graph
-from prismcore.launch import scout
-from prismcore.launch.failures import failure_of
-from prismcore.launch.launcher import Launcher, RankEnd
-from prismcore.launch.modules import find_program, is_installed, mentions, top_level_imports
-from prismcore.profiles.cluster import cluster_text
-
-WORLD = 16
+from prismcore.launch.launcher import RankEnd
 
 PROGRAM = '''
 import json, os, signal, subprocess, sys, time
@@ -87,24 +81,6 @@ def ends(folder: Path) -> dict[int, RankEnd]:
             out[rank] = ranks.next_end()
         assert ranks.running == []
     return out
-
-
-def launcher(folder: Path, **options) -> Launcher:
-    settings = {
-        "command": ["train.py", "--flag"],
-        "folder": folder,
-        "world_size": WORLD,
-        "gpus_per_node": 8,
-        "device": "h100",
-        "cluster_text": cluster_text("h100-8x"),
-        "measure_host": False,
-        "iterations": 3,
-    }
-    return Launcher(**(settings | options))
-
-
-def failure(end: RankEnd):
-    return failure_of(end, world_size=WORLD, timeout_s=20)
 
 
 def graph_of(end: RankEnd) -> Graph:
@@ -243,305 +219,6 @@ def test_preload_of_a_module_that_is_not_there(folder):
         launcher(folder, preload=["absent_module"]).__enter__()
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
-
-
-def descendants(root: int) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    out: set[int] = set()
-    waiting = [root]
-    while waiting:
-        for child in children.get(waiting.pop(), []):
-            out.add(child)
-            waiting.append(child)
-    return out
-
-
-def test_top_level_imports_are_seen_and_others_are_not():
-    source = """
-import os, numpy.linalg as la
-from json import loads, decoder
-from . import near
-def f():
-    import hidden
-if True:
-    import conditional
-"""
-    assert top_level_imports(source) == ["os", "numpy.linalg", "json", "json.loads", "json.decoder"]
-    assert top_level_imports("def broken(:") == []
-
-
-def test_modules_are_told_apart_by_where_they_lie(tmp_path, monkeypatch):
-    (tmp_path / "beside.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    names = ["os", "numpy.linalg", "beside", "beside.name", "absent_module"]
-    assert [name for name in names if is_installed(name)] == ["os", "numpy.linalg"]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "sys.path.insert(0, 'vendor')",
-        "if True:\n    sys.path.insert(0, 'vendor')",
-        "sys.path = ['vendor'] + sys.path",
-        "sys.path[:0] = ['vendor']",
-        "sys.path += ['vendor']",
-        "del sys.path[0]",
-        "sys.path.remove('x')",
-    ],
-)
-def test_imports_behind_a_change_of_where_modules_are_found_are_left_to_the_ranks(line):
-    assert top_level_imports(f"import sys, a\n{line}\nimport b") == ["sys", "a"]
-
-
-@pytest.mark.parametrize("line", ["sys.path.append('x')", "print(sys.path[0])", "os.path.sort()", "path = 1"])
-def test_what_hides_no_module_hides_no_import(line):
-    assert top_level_imports(f"import sys, os\n{line}\nimport b") == ["sys", "os", "b"]
-
-
-IMPORTED_ONCE = """
-import counted
-import {module}
-from torch.distributed import TCPStore, split_group
-import dist_user
-import torch, torch.distributed as dist
-rank = int(__import__("os").environ["RANK"])
-print("process", __import__("os").getpid(), flush=True)
-torch.cuda.set_device(rank % 8)
-dist.init_process_group("nccl")
-dist_user.store()
-dist.all_reduce(torch.ones(8, device="cuda"))
-torch.cuda.synchronize()
-{module}.check(rank)
-"""
-COUNTED = """
-import os, pathlib
-with open(pathlib.Path(__file__).with_name(__name__ + ".log"), "a") as log:
-    log.write(f"{os.getpid()}\\n")
-"""
-DIST_USER = """
-from torch.distributed import TCPStore
-def store():
-    assert type(TCPStore("127.0.0.1", 1, 16, False)).__name__ == "GhostStore"
-"""
-# By name, what they do at import that only a rank may do, and what a rank finds afterwards.
-OF_A_RANK = {
-    "reads_rank": ("mine = int(os.environ.get('RANK', '-1'))", "mine == rank"),
-    "asks_for_rank": ("mine = 'RANK' in os.environ", "mine"),
-    "reads_bytes": ("mine = os.environb.get(b'RANK')", "mine == str(rank).encode()"),
-    "copies_environment": ("mine = dict(os.environ)", "mine.get('RANK') == str(rank)"),
-    "sets_address": (
-        "os.environ['MASTER_PORT'] = '1'; mine = lambda: os.environ['MASTER_PORT']",
-        "mine() == '1'",
-    ),
-    "reads_local_rank": ("from helper import mine", "mine == str(rank % 8)"),
-    "parses": (
-        "mine = argparse.ArgumentParser(); mine.add_argument('--flag', action='store_true')\n"
-        "mine = mine.parse_known_args()[0]",
-        "mine.flag",
-    ),
-    "looks_for_flag": ("mine = '--flag' in sys.argv", "mine"),
-    "adds_argument": ("sys.argv.append('--more'); mine = sys.argv", "mine[1:] == ['--flag', '--more']"),
-    "replaces_arguments": ("sys.argv = sys.argv[:1]; mine = 0", "sys.argv[1:] == []"),
-    "sets_device": ("torch.cuda.set_device(0); mine = torch.ones(1, device='cuda')", "mine.is_cuda"),
-    "starts_thread": (
-        "mine = threading.Thread(target=time.sleep, args=(60,), daemon=True); mine.start()",
-        "mine in threading.enumerate() and mine.is_alive()",
-    ),
-    "starts_workers": (
-        "torch.set_num_threads(2); mine = lambda: torch.ones(1 << 20).exp().sum().item(); mine()",
-        "mine() > 0",
-    ),
-    "starts_process": ("mine = subprocess.Popen(['sleep', '60'])", "mine.poll() is None"),
-    "starts_daemon": (
-        "mine = os.path.join(os.path.dirname(__file__), 'daemon'); pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        open(mine, 'w').write(str(os.getpid())); os.execvp('sleep', ['sleep', '60'])\n"
-        "    os._exit(0)\n"
-        "os.waitpid(pid, 0)",
-        "os.path.exists(mine)",
-    ),
-    "seeds": ("random.seed(5); mine = random", "mine.getrandbits(32) == random.Random(5).getrandbits(32)"),
-    "opens_file": (
-        "mine = open(__file__, 'rb', buffering=0)",
-        "mine.read(6) == b'import' and mine.tell() == 6",
-    ),
-    "shares_memory": (
-        "mine = multiprocessing.Value('i', 0)",
-        "mine.value == 0 and not setattr(mine, 'value', 1)",
-    ),
-    "has_own_output": (
-        "class Output:\n"
-        "    def write(self, text): return sys.__stdout__.write(text)\n"
-        "    def flush(self): sys.__stdout__.flush()\n"
-        "sys.stdout = mine = Output()",
-        "sys.stdout is mine",
-    ),
-    "handles_signals": (
-        "mine = lambda *_: None; signal.signal(signal.SIGINT, mine)",
-        "signal.getsignal(signal.SIGINT) is mine",
-    ),
-    "sets_timer": ("mine = signal.alarm(60)", "signal.alarm(0) > 0"),
-    "leaves_folder": ("mine = os.getcwd(); os.chdir('..')", "os.path.dirname(mine) == os.getcwd()"),
-    "fails": ("mine = os.environ['LOCAL_RANK']", "mine == str(rank % 8)"),
-    "leaves": ("mine = 1\nif 'RANK' not in os.environ: os._exit(3)", "mine"),
-}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("module", OF_A_RANK)
-def test_what_is_imported_in_the_parent_is_as_if_the_rank_had(tmp_path, monkeypatch, module):
-    """`counted` and `dist_user` are imported twice for all ranks (watched, then in the parent), what only a
-    rank may do in each of them."""
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    body, check = OF_A_RANK[module]
-    uses = "import argparse, multiprocessing, os, random, signal, subprocess, sys, threading, time, torch\n"
-    for name, text in {
-        "counted": COUNTED,
-        "dist_user": DIST_USER,
-        "helper": "import os\nmine = os.environ.get('LOCAL_RANK')",
-        module: f"{uses}{COUNTED}\n{body}\ndef check(rank):\n    assert {check}, mine\n",
-    }.items():
-        (packages / f"{name}.py").write_text(text)
-    (tmp_path / "train.py").write_text(IMPORTED_ONCE.format(module=module))
-    monkeypatch.setenv("PYTHONPATH", str(packages))
-    with launcher(tmp_path) as ranks:
-        ends = []
-        for rank in (9, 2):
-            ranks.start(rank)
-            ends.append(ranks.next_end())
-    assert [failure(end) for end in ends] == [None, None], [end.output for end in ends]
-    processes = {end.last_lines(100)[0].split()[1] for end in ends}
-    assert len(processes) == 2
-    assert not processes & set((packages / "counted.log").read_text().split())
-    assert processes <= set((packages / f"{module}.log").read_text().split())
-    if module == "starts_daemon":
-        assert not Path("/proc", (packages / "daemon").read_text()).exists()
-
-
-@pytest.mark.torch
-def test_a_module_beside_the_script_hides_an_installed_one(tmp_path):
-    (tmp_path / "rich.py").write_text("own = True")
-    (tmp_path / "train.py").write_text(
-        "import rich\nassert rich.own\nimport sys\nprint(sys.path[0])\nsys.exit(7)"
-    )
-    with launcher(tmp_path) as ranks:
-        ranks.start(0)
-        end = ranks.next_end()
-    assert (end.exit_code, end.last_lines(1)) == (7, [str(tmp_path)])
-
-
-@pytest.mark.torch
-def test_what_is_the_same_for_all_ranks_is_imported_once(tmp_path, monkeypatch):
-    """Also where it changes where the modules after it are found."""
-    for folder in ("vendor", "more"):
-        (tmp_path / folder).mkdir()
-    for path, text in {
-        "arguments.py": f"{COUNTED}\nfrom sys import argv",
-        "paths.py": f"{COUNTED}\nimport sys\nsys.path.insert(0, 'vendor')\nsys.path.append('more')",
-        "rich.py": "raise RuntimeError('hidden')",
-        "vendor/rich.py": f"{COUNTED}\nown = True\nprint('once')",
-        "more/added.py": COUNTED,
-        "lazy.py": f"{COUNTED}\ndef __getattr__(name):\n    raise RuntimeError(name)",
-        "pinned.py": f"{COUNTED}\nimport torch\nmine = torch.ones(4, pin_memory=True)",
-        "train.py": "import arguments, paths, rich, added, lazy, pinned\nimport os, sys, torch\n"
-        "assert rich.own and arguments.argv[1:] == ['--flag']\n"
-        "torch.cuda.set_device(5)\n"
-        "assert pinned.mine.is_pinned() and pinned.mine.cuda().cpu().tolist() == [1.0] * 4\n"
-        "print(os.getpid(), sys.path[0], sys.path[-1], sys.path.count(os.getcwd()))\nsys.exit(7)",
-    }.items():
-        (tmp_path / path).write_text(text)
-    with launcher(tmp_path) as ranks:
-        ranks.start(0)
-        end = ranks.next_end()
-    assert end.exit_code == 7, end.output
-    process, *paths = end.output.split()
-    assert paths == ["vendor", "more", "1"]
-    logs = sorted(tmp_path.rglob("*.log"))
-    imported = ["added", "arguments", "lazy", "paths", "pinned", "rich"]
-    assert sorted(log.stem for log in logs) == imported
-    assert not any(process in log.read_text().split() for log in logs)
-
-
-@pytest.mark.torch
-def test_after_a_module_that_a_rank_must_import_nothing_is_taken_from_where_it_may_not_lie(tmp_path):
-    (tmp_path / "vendor").mkdir()
-    (tmp_path / "vendor" / "rich.py").write_text("own = True")
-    (tmp_path / "paths.py").write_text("import os, sys\nos.getenv('RANK')\nsys.path.insert(0, 'vendor')")
-    (tmp_path / "train.py").write_text("import paths\nimport rich, sys\nassert rich.own\nsys.exit(7)")
-    with launcher(tmp_path) as ranks:
-        ranks.start(0)
-        assert ranks.next_end().exit_code == 7
-
-
-@pytest.mark.torch
-def test_nothing_runs_on_where_collection_ends_during_an_import(tmp_path, monkeypatch):
-    (tmp_path / "slow.py").write_text(
-        "import pathlib, subprocess\n"
-        "with subprocess.Popen(['sleep', '600']) as child:\n"
-        "    pathlib.Path('child').write_text(str(child.pid))"
-    )
-    (tmp_path / "train.py").write_text("import slow")
-    child = tmp_path / "child"
-
-    def interrupted() -> None:
-        if child.exists() and child.read_text():
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("prismcore.interrupts.check", interrupted)
-    with pytest.raises(KeyboardInterrupt), launcher(tmp_path):
-        pass
-    assert descendants(os.getpid()) == set()
-    assert not Path("/proc", child.read_text()).exists()
-
-
-@pytest.mark.torch
-def test_an_import_that_does_not_end_is_left_to_the_ranks(tmp_path, monkeypatch):
-    (tmp_path / "endless.py").write_text("import os, time\nif 'RANK' not in os.environ: time.sleep(600)")
-    (tmp_path / "later.py").write_text("")
-    monkeypatch.setattr(scout, "TIMEOUT_S", 1.0)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    began = time.monotonic()
-    scout.import_for_all_ranks(["endless", "endless.name", "later", "wave"])
-    assert time.monotonic() - began < 30  # one wait
-    assert {"endless", "later"}.isdisjoint(sys.modules)
-    assert "wave" in sys.modules  # installed ones go on
-    assert descendants(os.getpid()) == set()
-
-
-def test_a_program_is_a_script_or_a_module(tmp_path):
-    (tmp_path / "train.py").write_text("pass")
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("")
-    (tmp_path / "package" / "__main__.py").write_text("")
-    script = find_program(["train.py", "--a", "-m"], tmp_path)
-    assert (script.path, script.module, script.arguments) == (tmp_path / "train.py", None, ["--a", "-m"])
-    module = find_program(["-m", "package", "x"], tmp_path)
-    assert (module.path, module.module) == (tmp_path / "package" / "__main__.py", "package")
-    assert module.arguments == ["x"]
-
-
-def test_names_are_found_however_they_are_spelled():
-    for source in ("prismcore.mark_iteration()", "from prismcore import mark_iteration", "mark_iteration()"):
-        assert mentions(source, "mark_iteration")
-    assert not mentions("# mark_iteration", "mark_iteration")
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("body", ["raise ValueError('no luck')", "raise SystemExit('no luck')"])
 def test_preload_of_a_module_that_fails_is_one_line(folder, monkeypatch, body):
@@ -549,12 +226,6 @@ def test_preload_of_a_module_that_fails_is_one_line(folder, monkeypatch, body):
     monkeypatch.setenv("PYTHONPATH", str(folder))
     with pytest.raises(CollectError, match=r"^--preload unlucky: .*no luck$"):
         launcher(folder, preload=["unlucky"]).__enter__()
-
-
-@pytest.mark.parametrize("source", ["x = " + "-" * 100_000 + "1", "x\0y"])
-def test_what_python_cannot_parse_has_no_imports(source):
-    assert top_level_imports(source) == []
-    assert not mentions(source, "x")
 
 
 @pytest.mark.torch

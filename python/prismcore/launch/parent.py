@@ -123,6 +123,7 @@ class Parent:
         self._channel = channel
         self._job = job
         self._ranks: dict[int, int] = {}  # process -> rank
+        self._own = children()  # that imports started
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -146,7 +147,7 @@ class Parent:
     def end_all(self) -> None:
         for pid in self._ranks:
             kill_group(pid, leader_lives=True)
-        end_processes(children)  # daemons that ranks left among them
+        end_processes(children)
 
     def _drain_wakeups(self) -> None:
         try:
@@ -230,6 +231,8 @@ class Parent:
             if rank is None:
                 continue
             kill_group(pid, leader_lives=False)  # what the rank started and left behind
+            if not self._ranks:  # daemons: nobody tells whose they are
+                end_processes(lambda: children() - self._own)
             self._channel.send(
                 {
                     "ended": rank,
