@@ -1,9 +1,14 @@
 #include <dlfcn.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,6 +18,7 @@
 #include "base/error.h"
 #include "bind/bind.h"
 #include "comm/host.h"
+#include "engine/exchange.h"
 #include "graph/graph.h"
 #include "vgpu/device/session.h"
 
@@ -73,6 +79,29 @@ void set_member_source(nb::object source) {
   });
 }
 
+// The exchange of an emulation in which `rank` runs.
+Exchange& running(std::uint32_t rank) {
+  Exchange* exchange = Session::get().exchange();
+  if (exchange == nullptr || !exchange->number_of(rank)) {
+    throw GraphError("rank " + std::to_string(rank) + " does not run beside this one");
+  }
+  return *exchange;
+}
+
+Exchange::Payload take(Exchange& exchange, std::size_t from, const MessageKey& key) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  for (;;) {
+    const std::uint32_t seen = exchange.news();
+    Exchange::Payload payload = exchange.take(from, key);
+    const auto left = until - std::chrono::steady_clock::now();
+    if (payload != nullptr || left.count() <= 0) {
+      exchange.note_wait(payload == nullptr ? std::optional(from) : std::nullopt);
+      return payload;
+    }
+    if (!exchange.progress()) exchange.sleep(seen, left);
+  }
+}
+
 // Beside the core, in the order they must be loaded: what a later one looks up stands in an
 // earlier one.
 std::vector<std::string> library_paths() {
@@ -109,6 +138,38 @@ void init_vgpu(nb::module_& m) {
         Session::get().attach_exchange(ExchangeMemory::open(fd), number);
       },
       nb::arg("fd"), nb::arg("number"));
+  // Bytes between the hosts of ranks that run. A key is used once between two ranks.
+  m.def(
+      "vgpu_runs",
+      [](std::uint32_t rank) {
+        const Exchange* exchange = Session::get().exchange();
+        return exchange != nullptr && exchange->number_of(rank).has_value();
+      },
+      nb::arg("rank"));
+  m.def(
+      "vgpu_leave",
+      [](std::uint32_t rank, std::uint64_t channel, std::uint64_t number, const nb::bytes& data) {
+        const auto* begin = static_cast<const std::byte*>(data.data());
+        auto payload = std::make_shared<std::vector<std::byte>>(begin, begin + data.size());
+        Exchange& exchange = running(rank);
+        exchange.leave(*exchange.number_of(rank), {channel, number}, std::move(payload));
+      },
+      nb::arg("rank"), nb::arg("channel"), nb::arg("number"), nb::arg("data"));
+  // Waits no longer than a tenth of a second, so that signals are looked at. None: not there yet.
+  m.def(
+      "vgpu_take",
+      [](std::uint32_t rank, std::uint64_t channel,
+         std::uint64_t number) -> std::optional<nb::bytes> {
+        Exchange& exchange = running(rank);
+        Exchange::Payload payload;
+        {
+          const nb::gil_scoped_release no_gil;
+          payload = take(exchange, *exchange.number_of(rank), {channel, number});
+        }
+        if (payload == nullptr) return std::nullopt;
+        return nb::bytes(payload->data(), payload->size());
+      },
+      nb::arg("rank"), nb::arg("channel"), nb::arg("number"));
   m.def(
       "vgpu_mark",
       [](std::string_view kind, std::string_view label) {

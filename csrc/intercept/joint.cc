@@ -134,7 +134,7 @@ void JointLaunch::reduce(const Call& call, const MessageKey& key) {
   }
   const std::size_t first = taken_.size();
   for (const std::uint32_t position : company_->positions) {
-    position == company_->own ? take_own(own) : take(position, key);
+    position == company_->own ? take_own(own) : take(position, key, own);
   }
   result(call.out, call.unit_bytes, first, company_->positions.size());
   results_.back().reduction = call.reduction;
@@ -152,7 +152,7 @@ void JointLaunch::gather(const Call& call, const MessageKey& key) {
   }
   const std::size_t first = taken_.size();
   for (const std::uint32_t position : company_->positions) {
-    position == company_->own ? take_own(own) : take(position, key);
+    position == company_->own ? take_own(own) : take(position, key, own);
   }
   std::size_t next = 0;
   for (std::uint32_t position = 0; position < company_->size; ++position) {
@@ -168,7 +168,7 @@ void JointLaunch::all_to_all(const Call& call, const MessageKey& key) {
     const std::size_t first = taken_.size();
     if (position != company_->own && number_at(position)) {
       leave(given, position, key);
-      take(position, key);
+      take(position, key, given);
     } else {
       take_own(given);
     }
@@ -186,7 +186,7 @@ void JointLaunch::broadcast(const Call& call, const MessageKey& key) {
     leave_to_others(own, key);
     take_own(own);
   } else {
-    take(root, key);
+    take(root, key, give(call.out, call.unit_bytes));
   }
   result(call.out, call.unit_bytes, first, 1);
 }
@@ -224,8 +224,9 @@ void JointLaunch::leave_to_others(std::size_t given, const MessageKey& key) {
   for (const std::uint32_t position : company_->positions) leave(given, position, key);
 }
 
-void JointLaunch::take(std::uint32_t position, const MessageKey& key) {
-  taken_.push_back({.from = number_at(position).value_or(0), .key = key});
+void JointLaunch::take(std::uint32_t position, const MessageKey& key,
+                       std::optional<std::size_t> fallback) {
+  taken_.push_back({.fallback = fallback, .from = number_at(position).value_or(0), .key = key});
 }
 
 void JointLaunch::take_own(std::size_t given) { taken_.push_back({.given = given}); }
@@ -258,12 +259,17 @@ bool JointLaunch::step() {
   }
   for (; waiting_ < taken_.size(); ++waiting_) {
     Taken& taken = taken_[waiting_];
-    taken.encoded =
-        taken.given ? given_[*taken.given].encoded : exchange.take(taken.from, taken.key);
-    if (taken.encoded != nullptr) continue;
-    if (exchange.is_over()) break;  // what did not come reads as zero
-    exchange.note_wait(taken.from);
-    return false;
+    if (taken.given) {
+      taken.encoded = given_[*taken.given].encoded;
+    } else {
+      taken.encoded = exchange.take(taken.from, taken.key);
+      if (taken.encoded != nullptr) continue;
+      if (!exchange.is_over()) {
+        exchange.note_wait(taken.from);
+        return false;
+      }
+      if (taken.fallback) taken.encoded = given_[*taken.fallback].encoded;
+    }
   }
   exchange.note_wait(std::nullopt);
   if (local_) local_();

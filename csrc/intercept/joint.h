@@ -49,6 +49,9 @@ class JointLaunch {
   };
   struct Taken {
     std::optional<std::size_t> given{};  // own data: nothing to wait for
+    // When the emulation ends while this is not there: as if the other held these own data, so that
+    // a program that is still to say its last words goes on as in a collection.
+    std::optional<std::size_t> fallback{};
     std::size_t from = 0;
     MessageKey key{};
     Part::Encoded encoded{};
@@ -71,7 +74,8 @@ class JointLaunch {
   std::size_t give(const void* from, std::int64_t bytes);
   void leave(std::size_t given, std::uint32_t position, const MessageKey& key);
   void leave_to_others(std::size_t given, const MessageKey& key);
-  void take(std::uint32_t position, const MessageKey& key);
+  void take(std::uint32_t position, const MessageKey& key,
+            std::optional<std::size_t> fallback = std::nullopt);
   void take_own(std::size_t given);
   void result(void* to, std::int64_t bytes, std::size_t first, std::size_t count);
   std::optional<std::size_t> number_at(std::uint32_t position) const noexcept;

@@ -12,6 +12,7 @@ import pytest
 
 from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, emulate
+from prismcore.errors import RankFailedError
 from prismcore.graph import Graph
 
 WORLD = 4
@@ -209,3 +210,120 @@ def test_programs_that_a_lock_step_exchange_would_hang(make: Callable[..., Progr
             np.testing.assert_array_equal(found[f"max{step}"], data(WORLD - 1, 10))
         np.testing.assert_array_equal(found["ring"], data((rank - 1) % WORLD, 40))
         np.testing.assert_array_equal(found["line"], data(0, 40))
+
+
+HOST = """
+both = dist.new_group(backend="gloo")
+def own(salt=0): return torch.from_numpy(data(rank, 20, np.int64, salt))
+x = own(); dist.all_reduce(x, group=both); results["sum"] = x.numpy()
+x = own().bool(); dist.all_reduce(x, op=dist.ReduceOp.MIN, group=both); results["bool"] = x.numpy()
+x = own(); dist.broadcast(x, src=1, group=both); results["broadcast"] = x.numpy()
+outs = [torch.empty(20, dtype=torch.int64) for _ in range(world)]
+dist.all_gather(outs, own(), group=both); results["all_gather"] = torch.cat(outs).numpy()
+x = own(); dist.reduce(x, dst=1, op=dist.ReduceOp.MAX, group=both); results["reduce"] = x.numpy()
+if rank == 1:
+    dist.gather(own(), outs, dst=1, group=both)
+    results["gather"] = torch.cat(outs).numpy()
+else:
+    dist.gather(own(), dst=1, group=both)
+x = torch.empty(20, dtype=torch.int64)
+dist.scatter(x, [own(p) for p in range(world)] if rank == 1 else None, src=1, group=both)
+results["scatter"] = x.numpy()
+if rank == 1:
+    dist.send(own(5), 3, group=both, tag=2)
+    dist.send(own(6), 3, group=both, tag=1)
+elif rank == 3:
+    for tag in (1, 2):
+        x = torch.empty(20, dtype=torch.int64)
+        dist.recv(x, 1, group=both, tag=tag)
+        results[f"tag{tag}"] = x.numpy()
+for name, group in (("gloo", both), ("nccl", None)):
+    objects = [None] * world
+    dist.all_gather_object(objects, f"rank {rank}", group=group)
+    results[f"{name}_objects"] = objects
+    given = [{"from": rank}, "x" * 100] if rank == 1 else [None, None]
+    dist.broadcast_object_list(given, src=1, group=group)
+    results[f"{name}_given"] = given
+    got, parts = [None], [f"for {p}" for p in range(world)]
+    dist.scatter_object_list(got, parts if rank == 1 else None, src=1, group=group)
+    results[f"{name}_scattered"] = got
+    if rank == 1:
+        dist.send_object_list(["hello", 3], 3, group=group)
+    elif rank == 3:
+        got = [None, None]
+        dist.recv_object_list(got, 1, group=group)
+        results[f"{name}_sent"] = got
+    gathered = [None] * world if rank == 1 else None
+    dist.gather_object(f"rank {rank}", gathered, dst=1, group=group)
+    results[f"{name}_gathered"] = gathered
+dist.barrier(group=both)
+"""
+
+
+@pytest.mark.torch
+def test_groups_in_host_memory_and_objects(make: Callable[..., Program]) -> None:
+    program = make(HOST)
+    for sandbox in ((0, 1, 2, 3), (1, 3)):
+
+        def holder(p: int, sandbox: Sequence[int] = sandbox) -> int:
+            return p if p in sandbox else sandbox[0]
+
+        held = np.stack([data(holder(p), 20, np.int64) for p in range(WORLD)])
+        for rank, found in program.run(sandbox).items():
+            same = {
+                "sum": held.sum(0),
+                "bool": np.ones(20, dtype=bool),
+                "broadcast": data(1, 20, np.int64),
+                "all_gather": held.reshape(-1),
+                "reduce": held.max(0) if rank == 1 else data(rank, 20, np.int64),
+                "scatter": data(1, 20, np.int64, rank),
+            }
+            if rank == 1:
+                same["gather"] = held.reshape(-1)
+            if rank == 3:
+                same |= {"tag2": data(1, 20, np.int64, 5), "tag1": data(1, 20, np.int64, 6)}
+            for name, want in same.items():
+                np.testing.assert_array_equal(found[name], want, err_msg=f"{name} of rank {rank}")
+            everybody = [f"rank {holder(p)}" for p in range(WORLD)]
+            for name in ("gloo", "nccl"):
+                assert found[f"{name}_objects"] == everybody
+                assert found[f"{name}_given"] == [{"from": 1}, "x" * 100]
+                assert found[f"{name}_scattered"] == [f"for {rank}"]
+                assert found.get(f"{name}_sent", ["hello", 3]) == ["hello", 3]
+                if rank == 1 and len(sandbox) == WORLD:
+                    assert found[f"{name}_gathered"] == everybody
+
+
+OBJECTS = """
+objects = [f"of rank {rank}"] if rank == 2 else [None]
+dist.broadcast_object_list(objects, src=2)
+back = [f"back {objects[0]}"] if rank == 3 else [None]
+dist.broadcast_object_list(back, src=3)
+results["back"] = back
+"""
+
+
+@pytest.mark.torch
+def test_objects_of_ghosts_are_what_they_give_in_a_run_of_their_own(make: Callable[..., Program]) -> None:
+    """Rank 3 needs the object of rank 2 for its own."""
+    for rank, found in make(OBJECTS).run((0, 1)).items():
+        assert found["back"] == ["back of rank 2"], rank
+
+
+KILLED = """
+import time
+x = put(rank, 10)
+dist.all_reduce(x)
+if os.path.exists(f"{sys.argv[1]}/now") and rank == 1:
+    os.kill(os.getpid(), 9)
+dist.all_reduce(x)
+keep("x", x)
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_is_killed_while_others_wait_for_its_bytes_is_named(make: Callable[..., Program]) -> None:
+    program = make(KILLED, world=2)
+    (program.folder / "now").touch()
+    with pytest.raises(RankFailedError, match="rank 1 was killed by SIGKILL"):
+        program.run((0, 1))

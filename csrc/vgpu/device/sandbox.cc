@@ -28,6 +28,8 @@ void Session::attach_exchange(ExchangeMemory memory, std::size_t number) {
   std::thread([impl = impl_] { impl->run_device(); }).detach();
 }
 
+Exchange* Session::exchange() const noexcept { return impl_->exchange.get(); }
+
 std::shared_ptr<const Company> Session::company(std::uint32_t slot) const {
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->recording() || slot >= impl_->communicators.size()) return nullptr;

@@ -112,6 +112,7 @@ class Session {
   void attach(PortMemory memory, std::size_t number);
   // Bytes of communication go to and come from the other ranks that run. Before start() as well.
   void attach_exchange(ExchangeMemory memory, std::size_t number);
+  Exchange* exchange() const noexcept;  // nullptr: none attached
   // The members of a communicator that run, once it was used; nullptr: none but this one.
   std::shared_ptr<const Company> company(std::uint32_t slot) const;
   // What comes from here on is posted no more: the rank failed, and its end is not its program's.

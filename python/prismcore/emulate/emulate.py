@@ -22,6 +22,7 @@ from prismcore.errors import (
 from prismcore.graph import Graph
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
+from prismcore.launch.need import ObjectNeed
 from prismcore.profiles.cluster import parse_cluster
 from prismcore.rank_list import format_ranks
 from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, wiring_of
@@ -53,6 +54,15 @@ def emulate(graph: Graph, options: EmulateOptions, progress: ProgressCallback | 
     return _Emulation(graph, options, progress or (lambda _: None)).run()
 
 
+class _AbsentGiverError(Exception):
+    """A rank needs an object that a ghost gives."""
+
+    def __init__(self, rank: int, need: ObjectNeed) -> None:
+        super().__init__(rank, need)
+        self.rank = rank
+        self.need = need
+
+
 class _Emulation:
     def __init__(self, graph: Graph, options: EmulateOptions, progress: ProgressCallback) -> None:
         self._graph = graph
@@ -62,6 +72,10 @@ class _Emulation:
         self._ranks = sorted(options.sandbox)
         self._ends: dict[int, RankEnd] = {}
         self._failed: set[int] = set()  # wait for the engine for ever
+        self._given: dict[str, list[bytes]] = {}
+        """Objects of ghosts, by key."""
+        self._wanted: tuple[int, ObjectNeed] | None = None
+        """What a rank could not go on without."""
         absent = set(self._ranks).difference(graph.ranks.tolist())
         if absent:
             raise EmulateError(
@@ -82,23 +96,14 @@ class _Emulation:
         expected = replay(self._graph, perturbation=options.perturbation)
         cluster_text = str(metadata["cluster"])
         routing = options.routing or metadata.get("routing") or "balanced"
-        self._progress("importing the program's modules")
-        with Launcher(
-            command=options.command,
-            folder=(options.working_directory or Path.cwd()).resolve(),
-            world_size=self._graph.world_size,
-            gpus_per_node=parse_cluster(cluster_text, "the graph's cluster profile").gpus_per_node,
-            device=str(metadata["device"]).removeprefix("virtual:"),
-            cluster_text=cluster_text,
-            measure_host=metadata["host"] == "measured",
-            iterations=int(metadata["iterations"]),
-            preload=options.preload,
-            environment=options.environment,
-            rank_timeout_s=float("inf"),
-            routing=routing,
-            rules=options.rules,
-        ) as launcher:
-            raw, engine_started, engine_s = self._run_ranks(launcher)
+        while True:
+            try:
+                raw, engine_started, engine_s = self._launch(cluster_text, routing)
+                break
+            except _AbsentGiverError as absent:
+                self._wanted = (absent.rank, absent.need)
+                self._ends.clear()
+                self._failed.clear()
         sandbox = {rank: self._sandbox_result(rank, raw) for rank in self._ranks if rank not in self._failed}
         job = result_of(raw, self._graph, wall_time_s=engine_s)
         cluster = parse_cluster(cluster_text, "the graph's cluster profile").to_core()
@@ -124,6 +129,48 @@ class _Emulation:
         return [
             f"the graph was collected with {len(rules)} rules for what ghosts send, and none are given here"
         ]
+
+    def _launch(self, cluster_text: str, routing: str) -> tuple[dict[str, Any], float, float]:
+        options, metadata = self._options, self._metadata
+        self._progress("importing the program's modules")
+        with Launcher(
+            command=options.command,
+            folder=(options.working_directory or Path.cwd()).resolve(),
+            world_size=self._graph.world_size,
+            gpus_per_node=parse_cluster(cluster_text, "the graph's cluster profile").gpus_per_node,
+            device=str(metadata["device"]).removeprefix("virtual:"),
+            cluster_text=cluster_text,
+            measure_host=metadata["host"] == "measured",
+            iterations=int(metadata["iterations"]),
+            preload=options.preload,
+            environment=options.environment,
+            rank_timeout_s=float("inf"),
+            routing=routing,
+            rules=options.rules,
+        ) as launcher:
+            if self._wanted is not None:
+                self._obtain(launcher, *self._wanted)
+                launcher.give(self._given)
+            return self._run_ranks(launcher)
+
+    def _obtain(self, launcher: Launcher, rank: int, need: ObjectNeed, *pending: str) -> None:
+        """What ``rank`` needs, of the ghost that gives it, which runs alone as in a collection: what it
+        gives is no op of the graph. ``pending``: what is being obtained already."""
+        while need.key not in self._given:
+            self._progress(f"running rank {need.root}, which gives an object to rank {rank}")
+            launcher.start(need.root)
+            end = launcher.next_end()
+            self._given |= end.values
+            launcher.give(self._given)
+            if need.key in self._given:
+                return
+            try:
+                self._check(end)
+            except _AbsentGiverError as absent:
+                if absent.need.key not in pending:
+                    self._obtain(launcher, end.rank, absent.need, need.key, *pending)
+                    continue
+            raise EmulateError(f"{need.told(rank)}, which that rank does not give when it runs alone")
 
     def _run_ranks(self, launcher: Launcher) -> tuple[dict[str, Any], float, float]:
         """What the engine found, when it began, and how long it took."""
@@ -214,12 +261,18 @@ class _Emulation:
         return f"; the rank itself communicates next at {site}" if site else ""
 
     def _take(self, end: RankEnd) -> None:
+        self._check(end)
+        self._ends[end.rank] = end
+
+    def _check(self, end: RankEnd) -> None:
+        need = (end.summary or {}).get("need")
+        if need is not None:
+            raise _AbsentGiverError(end.rank, ObjectNeed(**need))
         failure: PrismError | None = failure_of(
             end, world_size=self._graph.world_size, timeout_s=float("inf")
         )
         if failure is not None:
             raise failure
-        self._ends[end.rank] = end
 
     def _sandbox_result(self, rank: int, raw: dict[str, Any]) -> SandboxResult:
         peaks = Graph.from_bytes(self._ends[rank].graph).rank(rank).peaks

@@ -2,13 +2,15 @@
 
 Programs make them for barriers, objects and small tensors. Torch lets a backend be a Python class; this
 one takes gloo's name, answers by the contract of the NCCL door (every absent member behaves as if it
-held this rank's own data) and records what it answers as blocking ops of the group's communicator, on a
-stream that holds nothing else.
+held this rank's own data; where other members run beside this one, host_bytes.py) and records what it
+answers as blocking ops of the group's communicator, on a stream that holds nothing else.
 """
 
 from __future__ import annotations
 
 import ctypes
+import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
 from prismcore.graph.op import DataType, OpKind, Reduction
+from prismcore.launch.host_bytes import HostBytes, combine
 
 __all__ = ["HOST_GROUP_MARK", "HostGroups"]
 
@@ -127,6 +130,15 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
         self._uid = uid
         self._ranks = ranks
         self._known_slot: int | None = None
+        self._known_bytes: HostBytes | None = None
+
+    def _with_others(self, tensor: Tensor) -> HostBytes | None:
+        """What other members hold, where some of them run; None: by the contract."""
+        if self._known_bytes is None:
+            members = zlib.crc32(array("Q", self._ranks).tobytes())
+            name = f"{self._group.group_desc}:{self._uid}/{members:08x}"
+            self._known_bytes = HostBytes(name, self._ranks, self.rank())
+        return self._known_bytes if self._known_bytes.real and tensor.device.type == "cpu" else None
 
     def getBackendName(self) -> str:  # noqa: N802
         return "gloo"
@@ -154,7 +166,11 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
     def allreduce(self, tensors: list[Tensor], options: Any) -> _Done:
         for tensor in tensors:
             self._op(OpKind.ALL_REDUCE, tensor, detail=_reduction(options.reduceOp))
-            _reduce(tensor, options.reduceOp, self.size())
+            others = self._with_others(tensor)
+            if others is not None:
+                tensor.copy_(combine(options.reduceOp, others.all(tensor)))
+            else:
+                _reduce(tensor, options.reduceOp, self.size())
         return _Done(tensors)
 
     allreduce_coalesced = allreduce
@@ -162,21 +178,29 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
     def broadcast(self, tensors: list[Tensor], options: Any) -> _Done:
         for tensor in tensors:
             self._op(OpKind.BROADCAST, tensor, peer=options.rootRank)
+            others = self._with_others(tensor)
+            if others is not None:
+                tensor.copy_(others.from_root(tensor, options.rootRank))
         return _Done(tensors)
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: object) -> _Done:
         for parts, own in zip(outputs, inputs, strict=True):
             self._op(OpKind.ALL_GATHER, own, times=self.size())
-            for part in parts:
-                _copy(part, own)
+            for part, held in zip(parts, self._held(own), strict=True):
+                _copy(part, held)
         return _Done([part for parts in outputs for part in parts])
+
+    def _held(self, own: Tensor) -> list[Tensor]:
+        """By all members, by position."""
+        others = self._with_others(own)
+        return [own] * self.size() if others is None else others.all(own)
 
     allgather_coalesced = allgather
 
     def all_gather_single(self, output: Tensor, own: Tensor, options: object) -> _Done:
         self._op(OpKind.ALL_GATHER, own, times=self.size())
-        for part in output.view(-1).chunk(self.size()):
-            _copy(part, own.reshape(-1))
+        for part, held in zip(output.view(-1).chunk(self.size()), self._held(own.reshape(-1)), strict=True):
+            _copy(part, held)
         return _Done([output])
 
     def all_gather_single_coalesced(
@@ -192,15 +216,23 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
         for tensor in tensors:
             detail = _reduction(options.reduceOp)
             self._op(OpKind.REDUCE, tensor, detail=detail, peer=options.rootRank)
-            if options.rootRank == self.rank():
+            others = self._with_others(tensor)
+            if others is not None:
+                held = others.to_root(tensor, options.rootRank)
+                if held is not None:
+                    tensor.copy_(combine(options.reduceOp, held))
+            elif options.rootRank == self.rank():
                 _reduce(tensor, options.reduceOp, self.size())
         return _Done(tensors)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any) -> _Done:
         for i, own in enumerate(inputs):
             self._op(OpKind.GATHER, own, times=self.size(), peer=options.rootRank)
-            for part in outputs[i] if options.rootRank == self.rank() else ():
-                _copy(part, own)
+            others = self._with_others(own)
+            held = [own] * self.size() if others is None else others.to_root(own, options.rootRank)
+            if options.rootRank == self.rank() and held is not None:
+                for part, given in zip(outputs[i], held, strict=True):
+                    _copy(part, given)
         return _Done([part for parts in outputs for part in parts])
 
     # From one, or each to each.
@@ -208,16 +240,27 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> _Done:
         for i, output in enumerate(outputs):
             self._op(OpKind.SCATTER, output, times=self.size(), peer=options.rootRank)
-            if options.rootRank == self.rank():
-                _copy(output, inputs[i][self.rank()])
+            is_root = options.rootRank == self.rank()
+            others = self._with_others(output)
+            if others is not None:
+                given = others.scattered(inputs[i] if is_root else None, options.rootRank, output)
             else:
+                given = inputs[i][self.rank()] if is_root else None
+            if given is None:
                 _zero(output)
+            else:
+                _copy(output, given)
         return _Done(outputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> _Done:
         for output, parts in zip(outputs, inputs, strict=True):
             detail = _reduction(options.reduceOp)
             self._op(OpKind.REDUCE_SCATTER, output, bytes=sum(map(_bytes, parts)), detail=detail)
+            others = self._with_others(output)
+            if others is not None:
+                # A member that does not run holds what the first that runs holds, for this rank too.
+                output.copy_(combine(options.reduceOp, others.for_me(parts)))
+                continue
             _copy(output, parts[self.rank()])
             _reduce(output, options.reduceOp, self.size())
         return _Done(outputs)
@@ -236,9 +279,14 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], options: object) -> _Done:
         size = max(sum(map(_bytes, outputs)), sum(map(_bytes, inputs)))
         self._op(OpKind.ALL_TO_ALL, outputs[0], bytes=size)
-        for output, own in zip(outputs, inputs, strict=True):
-            _copy_by_place(output, own)
+        for output, given in zip(outputs, self._swapped(inputs, outputs), strict=True):
+            _copy_by_place(output, given)
         return _Done(outputs)
+
+    def _swapped(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What each member gives, by position."""
+        others = self._with_others(outputs[0])
+        return inputs if others is None else others.swapped(inputs, outputs)
 
     def all_to_all_single(
         self, output: Tensor, own: Tensor, receive: list[int], send: list[int], options: object
@@ -246,24 +294,33 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
         outputs = output.split(receive) if receive else output.chunk(self.size())
         inputs = own.split(send) if send else own.chunk(self.size())
         self._op(OpKind.ALL_TO_ALL, output, bytes=max(_bytes(output), _bytes(own)))
-        for part, sent in zip(outputs, inputs, strict=True):
-            _copy_by_place(part, sent)
+        for part, given in zip(outputs, self._swapped(inputs, outputs), strict=True):
+            _copy_by_place(part, given)
         return _Done([output])
 
     # Messages.
 
     def send(self, tensors: list[Tensor], to: int, tag: int) -> _Done:
         for tensor in tensors:
+            others = self._with_others(tensor)
+            if others is not None and others.runs(to):
+                others.send(tensor, to, tag)
             self._op(OpKind.SEND, tensor, peer=(to - self.rank()) % self.size(), tag=tag)
         return _Done(tensors)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> _Done:
+        came: list[Callable[[], Tensor] | None] = []
         for tensor in tensors:
             _zero(tensor)
+            others = self._with_others(tensor)
+            real = others is not None and others.runs(source)
+            came.append(others.receiver(tensor, source, tag) if others is not None and real else None)
 
         def record() -> None:
-            for tensor in tensors:
+            for tensor, take in zip(tensors, came, strict=True):
                 self._op(OpKind.RECV, tensor, peer=(source - self.rank()) % self.size(), tag=tag)
+                if take is not None:
+                    tensor.copy_(take())
 
         return _Receiving(record, source, tensors)
 

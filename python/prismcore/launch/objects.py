@@ -3,7 +3,8 @@
 
 What such an object is only the rank that gives it knows, and a program that gets another one takes
 another way or fails. So they are not answered by rule: the rank that gives them runs first, what it gives
-is kept, and whoever gets it later, in a run of its own, is answered with that. The tensors they travel in
+is kept, and whoever gets it later, in a run of its own, is answered with that. (In an emulation, where
+it runs at the same time, it hands it over.) The tensors they travel in
 are sent and received by torch's own functions, so the record holds what it would hold; on the device,
 where kernels compute nothing, the receiver follows the few numbers that torch computes from them beside
 it, on the host.
@@ -12,6 +13,7 @@ it, on the host.
 from __future__ import annotations
 
 import inspect
+import pickle
 import zlib
 from array import array
 from collections import Counter, deque
@@ -25,6 +27,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from prismcore.launch import company
 from prismcore.launch.need import ObjectNeed
 
 __all__ = ["ObjectExchange", "install", "use"]
@@ -44,7 +47,7 @@ def install() -> None:
     """Puts itself in front of torch's functions; before modules that take them by value are imported."""
     for name in ("broadcast_object_list", "scatter_object_list", "send_object_list", "recv_object_list"):
         _replace(name, _exchanging)
-    for name in ("broadcast", "scatter", "recv", "batch_isend_irecv"):
+    for name in ("broadcast", "scatter", "send", "recv", "batch_isend_irecv"):
         # Only as the functions above call them.
         setattr(c10d, name, _filling(getattr(c10d, name)))
     _replace("gather_object", _gathering)
@@ -75,6 +78,8 @@ def _exchanging(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _filling(original: Callable[..., Any]) -> Callable[..., Any]:
     def filling(first: Any, *args: Any, **kwargs: Any) -> Any:
+        if _exchange is not None:
+            _exchange.hand_over()
         result = original(first, *args, **kwargs)
         if _exchange is not None and _exchange.answers:
             for tensor in [op.tensor for op in first] if isinstance(first, list) else [first]:
@@ -99,7 +104,9 @@ def _gathered(original: Callable[..., Any]) -> Callable[..., Any]:
     def gathered(tensor: Tensor, gather_list: list[Tensor] | None = None, *args: Any, **kwargs: Any) -> Any:
         result = original(tensor, gather_list, *args, **kwargs)
         if _exchange is not None and gather_list is not None:
-            _exchange.fill_pair(gather_list)
+            group = kwargs.get("group") or c10d._get_default_group()
+            if not all(company.runs(rank) for rank in torch.distributed.get_process_group_ranks(group)):
+                _exchange.fill_pair(gather_list)
         return result
 
     return gathered
@@ -134,6 +141,9 @@ class ObjectExchange:
         self._missing = missing
         self._numbers: Counter[str] = Counter()
         self._mirrors: _Mirrors | None = None
+        self._key = ""
+        self._receivers: list[int] = []
+        """Who is to get what is given now, under that key."""
         self.published: dict[str, list[bytes]] = {}
         """What this rank gave to others: the objects of a call, pickled."""
         self.given: list[bytes] | None = None
@@ -161,8 +171,14 @@ class ObjectExchange:
         self._numbers[place] += 1
         key = f"{place}/{number}"
         if own == root:
+            receivers = [members[other]] if pair else members
+            self._receivers = [rank for rank in receivers if rank != members[own] and company.runs(rank)]
             return self._give(key, call)
-        if key not in self._known:
+        if company.runs(members[root]):
+            objects: list[bytes] = pickle.loads(company.take(members[root], key))
+        elif key in self._known:
+            objects = self._known[key]
+        else:
             self._missing(
                 ObjectNeed(
                     key=key,
@@ -174,7 +190,6 @@ class ObjectExchange:
                     site=self._site(),
                 )
             )
-        objects = self._known[key]
         if function == "scatter_object_list":
             longest = max(map(len, objects))
             answers = [_number(longest), objects[own].ljust(longest, b"\0"), _number(len(objects[own]))]
@@ -182,6 +197,12 @@ class ObjectExchange:
             answers = [b"".join(_number(len(content)) for content in objects), b"".join(objects)]
         with self._answering(answers):
             return call()
+
+    def hand_over(self) -> None:
+        """To ranks that run beside this one, before it communicates: they cannot begin without."""
+        if self._receivers and self.given is not None:
+            company.leave(self._receivers, self._key, pickle.dumps(self.given))
+            self._receivers = []
 
     @staticmethod
     def _root(group: Any, arguments: Mapping[str, Any], *, default: int | None) -> int | None:
@@ -195,6 +216,7 @@ class ObjectExchange:
 
     def _give(self, key: str, call: Callable[[], Any]) -> Any:
         self.given = []
+        self._key = key
         self._mirrors = _Mirrors()  # torch looks for the largest of what is given on the device
         try:
             with self._mirrors:

@@ -19,7 +19,7 @@ ENDED_BY_STOP = "stopped"
 ENDED_IN_NEED = "in_need"  # of an object that no rank has given yet
 
 _LARGEST = 4 << 20
-_MOST_FDS = 4
+_MOST_FDS = 8
 
 
 class Channel:

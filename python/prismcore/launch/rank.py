@@ -260,7 +260,7 @@ class RankRun:
         if os.getpid() != self._pid:
             os._exit(status)  # a process that the program forked: the record is not its own to write
         signal.signal(STOP_SIGNAL, signal.SIG_IGN)
-        if end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY):
+        if end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED):
             _core.vgpu_detach()  # so that the engine of an emulation waits for the reason
         summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
         graph = b""
