@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,6 +17,7 @@
 #include "engine/materialised.h"
 #include "engine/outside.h"
 #include "engine/port.h"
+#include "engine/relay.h"
 #include "engine/replay.h"
 
 namespace prism::bind {
@@ -155,12 +157,36 @@ void init_engine(nb::module_& m) {
       .def_prop_ro("fd", &ExchangeMemory::fd)
       .def("waits_for", &ExchangeMemory::waits_for, nb::arg("number"))
       .def("close", &ExchangeMemory::close);
+  nb::class_<RemoteMachine>(m, "RemoteMachine")
+      .def(nb::init<int, const PortMemory&, std::vector<std::uint32_t>>(), nb::arg("fd"),
+           nb::arg("ports"), nb::arg("numbers"))
+      .def("send_text", &RemoteMachine::send_text, nb::arg("text"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("take_text", &RemoteMachine::take_text)
+      .def_prop_ro("lost", &RemoteMachine::lost);
+  nb::class_<Relay>(m, "Relay")
+      .def(nb::init<int, const PortMemory&>(), nb::arg("fd"), nb::arg("ports"))
+      .def(
+          "run",
+          [](Relay& relay, const nb::typed<nb::callable, void()>& idle) {
+            const nb::gil_scoped_release no_gil;
+            relay.run([&](std::uint32_t, std::chrono::nanoseconds) {
+              const nb::gil_scoped_acquire interpreter;
+              idle();
+            });
+          },
+          nb::arg("idle"))
+      .def("send_text", &Relay::send_text, nb::arg("text"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("take_text", &Relay::take_text)
+      .def_prop_ro("lost", &Relay::lost);
   m.def(
       "emulate",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
          const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
          std::int64_t eager_bytes, const PortMemory& memory, std::vector<std::uint32_t> ranks,
-         bool follow, const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
+         bool follow, const std::vector<RemoteMachine*>& machines,
+         const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
         const ReplayOptions options =
             options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         PortRanks outside(memory, std::move(ranks),
@@ -168,6 +194,11 @@ void init_engine(nb::module_& m) {
                             const nb::gil_scoped_acquire interpreter;
                             idle(rank, silent.count());
                           });
+        for (RemoteMachine* machine : machines) {
+          for (const std::uint32_t number : machine->numbers()) {
+            outside.tell_by(number, [=](std::int64_t value) { machine->answer(number, value); });
+          }
+        }
         ReplayResult result;
         {
           const nb::gil_scoped_release no_gil;
@@ -181,7 +212,7 @@ void init_engine(nb::module_& m) {
       },
       nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
       nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"), nb::arg("ports"),
-      nb::arg("ranks"), nb::arg("follow"), nb::arg("idle"));
+      nb::arg("ranks"), nb::arg("follow"), nb::arg("machines"), nb::arg("idle"));
   m.def(
       "replay",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,

@@ -163,6 +163,13 @@ PortLayout& PortMemory::layout(std::size_t rank) const noexcept {
   return *reinterpret_cast<PortLayout*>(at + rank * port_bytes(head().slots));
 }
 
+void PortMemory::answer(std::size_t number, std::int64_t value) const noexcept {
+  PortLayout& port = layout(number);
+  port.answer = value;
+  port.answers.fetch_add(1, std::memory_order_release);
+  port.rank.ring();
+}
+
 void PortMemory::close() const {
   head().closed.store(1, std::memory_order_release);
   for (std::size_t r = 0; r < ranks(); ++r) layout(r).rank.ring();
@@ -220,6 +227,7 @@ PortRanks::PortRanks(PortMemory memory, std::vector<std::uint32_t> ranks, Idle i
   rests_.assign(ranks_.size(), false);
   silent_.assign(ranks_.size(), {});
   unheard_ = ranks_.size();
+  tell_.resize(ranks_.size());
 }
 
 void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
@@ -271,12 +279,17 @@ void PortRanks::wait() {
 }
 
 void PortRanks::answer(std::size_t i, std::int64_t value) {
-  PortLayout& port = memory_.layout(i);
   rests_[i] = false;
-  port.answer = value;
-  port.answers.fetch_add(1, std::memory_order_release);
-  port.rank.ring();
+  if (tell_[i]) {
+    tell_[i](value);
+  } else {
+    memory_.answer(i, value);
+  }
   ++messages_;
+}
+
+void PortRanks::tell_by(std::size_t i, std::function<void(std::int64_t)> tell) {
+  tell_[i] = std::move(tell);
 }
 
 }  // namespace prism

@@ -31,6 +31,8 @@ class PortMemory {
 
   int fd() const noexcept;  // closed with this
   std::size_t ranks() const noexcept;
+  // Tells the rank that waits at mailbox `number`. One thread at a time for each.
+  void answer(std::size_t number, std::int64_t value) const noexcept;
   // The engine is done: ranks that still post go on without it, and are told 0.
   void close() const;
 
@@ -75,6 +77,8 @@ class PortRanks : public OutsideRanks {
   void take(std::size_t i, std::vector<Post>& posts) override;
   void wait() override;
   void answer(std::size_t i, std::int64_t value) override;
+  // The i'th waits on another machine: what it is told goes there.
+  void tell_by(std::size_t i, std::function<void(std::int64_t)> tell);
 
   std::uint64_t messages() const noexcept { return messages_; }  // posts and answers
   std::uint64_t posts(std::size_t i) const noexcept { return taken_[i]; }
@@ -96,6 +100,7 @@ class PortRanks : public OutsideRanks {
   Clock::time_point begin_ = Clock::now();
   Clock::time_point looked_ = begin_;  // when idle_ was called
   Idle idle_;
+  std::vector<std::function<void(std::int64_t)>> tell_;  // empty: on this machine
 };
 
 }  // namespace prism

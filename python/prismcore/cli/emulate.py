@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore import interrupts
-    from prismcore.emulate import EmulateOptions, emulate
+    from prismcore.emulate import EmulateOptions, emulate, joined, machines_of_torchrun, serve
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
@@ -97,7 +98,16 @@ def run(args: argparse.Namespace) -> int:
         output.stdout_kept_clean(),
         output.progress_bar() as step,
     ):
-        result = emulate(graph, options, None if step is None else lambda text: step(0, 0, text))
+        progress = None if step is None else lambda text: step(0, 0, text)
+        found = machines_of_torchrun(os.environ)
+        if found is None:
+            result = emulate(graph, options, progress)
+        else:
+            with joined(*found, graph, options) as machines:
+                if machines.number != 0:
+                    serve(graph, options, machines)
+                    return 0
+                result = emulate(graph, options, progress, machines)
     result.warnings.extend([*graph_warnings(graph), *accuracy_warnings(graph)])
     if args.json:
         output.show_json(result.to_json())

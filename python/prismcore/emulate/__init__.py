@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from prismcore.emulate.emulate import emulate
+from prismcore.emulate.machines import Machines, joined, machines_of_torchrun
 from prismcore.emulate.options import EmulateOptions
+from prismcore.emulate.remote import serve
 from prismcore.emulate.result import EmulateResult, SandboxResult
 
-__all__ = ["EmulateOptions", "EmulateResult", "SandboxResult", "emulate"]
+__all__ = [
+    "EmulateOptions",
+    "EmulateResult",
+    "Machines",
+    "SandboxResult",
+    "emulate",
+    "joined",
+    "machines_of_torchrun",
+    "serve",
+]

@@ -1,0 +1,209 @@
+"""Several machines that emulate one job together, found as torchrun found them.
+
+Machine 0 runs the engine; each machine runs its share of the sandbox ranks. The others connect to machine
+0, one connection each, at the address that it leaves in torchrun's store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import prismcore
+from prismcore import interrupts
+from prismcore.emulate.options import EmulateOptions
+from prismcore.errors import EmulateError
+from prismcore.graph import Graph
+
+__all__ = ["Machines", "joined", "machines_of_torchrun", "share_of"]
+
+_KEY = "prism/emulate"
+_JOIN_S = 300.0
+_HELLO_S = 10.0
+_HELLO_BYTES = 1 << 16
+_POLL_S = 0.1
+
+
+class _Store(Protocol):
+    """What is needed of torch.distributed.Store."""
+
+    def set(self, key: str, value: str) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def check(self, keys: list[str]) -> bool: ...
+
+
+@dataclass(kw_only=True, slots=True)
+class Machines:
+    """``connections`` of machine 0: to machine 1, 2, ... in order; of another: to machine 0."""
+
+    number: int  #: of this machine
+    count: int
+    connections: list[socket.socket] = field(default_factory=list)
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
+
+
+def share_of(ranks: Sequence[int], machine: int, count: int) -> list[int]:
+    """The sandbox ranks of a machine: neighbours stay together, shares differ by one rank at most."""
+    return list(ranks[machine * len(ranks) // count : (machine + 1) * len(ranks) // count])
+
+
+def machines_of_torchrun(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    """This process's number among the machines and their count; None outside torchrun, or of one.
+
+    Raises EmulateError where torchrun started several processes on a machine.
+    """
+    if "TORCHELASTIC_RUN_ID" not in environment or environment.get("WORLD_SIZE", "1") == "1":
+        return None
+    if environment.get("LOCAL_WORLD_SIZE", "1") != "1":
+        raise EmulateError(
+            f"torchrun started {environment['LOCAL_WORLD_SIZE']} processes on a machine, expected one, which "
+            "starts its ranks itself: --nproc-per-node 1"
+        )
+    return int(environment["RANK"]), int(environment["WORLD_SIZE"])
+
+
+@contextmanager
+def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> Iterator[Machines]:
+    """Connects the machines.
+
+    Raises EmulateError: a machine does not come, or was told to emulate something else.
+    """
+    sandbox = options.sandbox
+    job = _job(graph, options)
+    if count > len(sandbox):
+        raise EmulateError(
+            f"{count} machines found for {len(sandbox)} sandbox ranks, expected at most one each"
+        )
+    machines = Machines(number=number, count=count)
+    try:
+        if number == 0:
+            _gather(machines, _store(), job)
+        else:
+            machines.connections.append(_connect(machines, _store(), job))
+        yield machines
+    finally:
+        machines.close()
+
+
+def _job(graph: Graph, options: EmulateOptions) -> str:
+    """Names what has to be the same on all machines."""
+    parts = (
+        prismcore.__version__,
+        graph.digest(),
+        list(options.command),
+        sorted(options.sandbox),
+        options.perturbation,
+        options.on_divergence,
+        options.routing,
+        options.rules,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _store() -> _Store:
+    from torch.distributed.rendezvous import rendezvous
+
+    store: _Store = next(iter(rendezvous("env://")))[0]
+    return store
+
+
+def _gather(machines: Machines, store: _Store, job: str) -> None:
+    address = os.environ["MASTER_ADDR"]
+    token = secrets.token_hex(16)
+    with _listener(address) as listener:
+        listener.settimeout(_POLL_S)
+        store.set(_KEY, json.dumps({"address": address, "port": listener.getsockname()[1], "token": token}))
+        found: dict[int, socket.socket] = {}
+        machines.connections = []
+        try:
+            for _ in _waiting(lambda: f"{machines.count - 1 - len(found)} of {machines.count} machines"):
+                with suppress(TimeoutError):
+                    connection, _ = listener.accept()
+                    hello = _hello(connection, token)
+                    if hello is None or hello["machine"] in found:
+                        connection.close()
+                        continue
+                    found[hello["machine"]] = connection
+                    if hello["job"] != job:
+                        raise EmulateError(
+                            f"machine {hello['machine']} was started with another graph, other arguments or "
+                            "another version of prismcore than machine 0; expected the same on all"
+                        )
+                if len(found) == machines.count - 1:
+                    break
+        finally:
+            machines.connections = [found[number] for number in sorted(found)]
+
+
+def _listener(address: str) -> socket.socket:
+    """At the address by which others know this machine, where it is one of this machine's own."""
+    try:
+        return socket.create_server((address, 0))
+    except OSError:
+        return socket.create_server(("", 0))
+
+
+def _hello(connection: socket.socket, token: str) -> dict[str, Any] | None:
+    """What a machine says of itself; None where it is none of ours."""
+    connection.settimeout(_HELLO_S)
+    try:
+        size = int.from_bytes(_read(connection, 4), "little")
+        if size > _HELLO_BYTES:
+            return None
+        data = _read(connection, size)
+        hello = json.loads(data)
+        ours = secrets.compare_digest(str(hello["token"]), token) and isinstance(hello["machine"], int)
+        hello["job"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    connection.settimeout(None)
+    return hello if ours else None
+
+
+def _connect(machines: Machines, store: _Store, job: str) -> socket.socket:
+    for _ in _waiting(lambda: "machine 0"):
+        if store.check([_KEY]):
+            break
+        time.sleep(_POLL_S)
+    place = json.loads(store.get(_KEY))
+    try:
+        connection = socket.create_connection((place["address"], place["port"]), timeout=_HELLO_S)
+    except OSError as error:
+        raise EmulateError(
+            f"machine 0 at {place['address']}, port {place['port']} cannot be reached: {error}"
+        ) from None
+    connection.settimeout(None)
+    hello = {"token": place["token"], "machine": machines.number, "job": job}
+    data = json.dumps(hello).encode()
+    connection.sendall(len(data).to_bytes(4, "little") + data)
+    return connection
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    """Just so many bytes: what comes behind them is not for this module."""
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise OSError("the other side is gone")
+        data += more
+    return data
+
+
+def _waiting(for_whom: Callable[[], str]) -> Iterator[None]:
+    until = time.monotonic() + _JOIN_S
+    while time.monotonic() < until:
+        interrupts.check()
+        yield
+    raise EmulateError(f"{for_whom()} did not come within {_JOIN_S:g} s; start prism emulate on all of them")
