@@ -66,6 +66,7 @@ bool Replayer::listen() {
         posts_.clear();
         outside_->take(o.source, posts_);
         for (Post& post : posts_) {
+          while (const Op* mark = o.recorded.due_mark(post)) o.feed.add({.op = *mark});
           o.recorded.follow(post);
           o.feed.add(post);
         }

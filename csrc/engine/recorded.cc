@@ -54,6 +54,23 @@ const Op* Recorded::expected() {
   }
 }
 
+const Op* Recorded::due_mark(const Post& post) {
+  const auto is_mark = [](const Op& op) {
+    return op.kind == OpKind::mark && op.detail == static_cast<std::uint8_t>(MarkKind::iteration);
+  };
+  if (!post.ended && is_mark(post.op)) {
+    if (put_in_) stop("it marks the end of an iteration, and has left out a mark before");
+    marks_ = true;
+  }
+  if (marks_ || !left_.empty()) return nullptr;
+  const Op* op = expected();
+  if (op == nullptr || !is_mark(*op)) return nullptr;
+  ++next_;
+  ++at_;
+  put_in_ = true;
+  return op;
+}
+
 void Recorded::follow(Post& post) {
   if (!left_.empty()) {
     if (is_communication(post.op.kind)) post.op.ref = slot_of(post);

@@ -19,6 +19,10 @@ class Recorded {
   Recorded(const Graph& graph, std::uint32_t rank, std::span<const std::uint64_t> kernels,
            OnDivergence on_divergence);
 
+  // The iteration mark that stands in the record before `post`, where the rank makes none: a
+  // collection finds iterations in what a program repeats if the program does not tell. nullptr:
+  // there is none. To be fed before `post`, and passed over here.
+  const Op* due_mark(const Post& post);
   // Its communicator becomes a slot of the graph's rank. The first op that is not the recorded one
   // is noted, or DivergenceError. Queries do not count: how often a program polls depends on its
   // peers.
@@ -50,6 +54,8 @@ class Recorded {
   std::vector<Op> ops_;                    // of that block
   std::size_t next_ = 0;
   std::uint64_t at_ = 0;                         // ops so far, queries left out
+  bool marks_ = false;                           // the rank marks iterations itself
+  bool put_in_ = false;                          // there was a due mark
   std::uint64_t asked_ = 0, recorded_asks_ = 0;  // queries so far
   std::uint64_t first_odd_ = UINT64_MAX;         // op before which their numbers first differed
   OnDivergence on_divergence_;

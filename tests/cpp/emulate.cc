@@ -356,3 +356,26 @@ TEST_CASE("ghosts do not follow into another call, another number of iterations 
                    job.graph};
   CHECK_THROWS_AS(run(stream), DivergenceError);
 }
+
+TEST_CASE("iterations that only the record marks end where it says") {
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    const Job job = random_job(seed + 70, 3, 24);
+    std::vector<std::vector<Op>> ranks = job.ranks;
+    for (const std::uint32_t r : {0U, 2U}) {
+      std::erase_if(ranks[r], [](const Op& op) { return op.kind == OpKind::mark; });
+    }
+    const Job unmarked{std::move(ranks), job.graph};
+    Script script(unmarked, {0, 2}, seed);
+    check_equal(emulate(job.graph, {}, script), replay(job.graph, {}));
+  }
+  // One that marks some of them leaves others out.
+  const Job job = random_job(5, 2, 24);
+  std::vector<std::vector<Op>> ranks = job.ranks;
+  const auto last = std::find_if(ranks[1].rbegin(), ranks[1].rend(),
+                                 [](const Op& op) { return op.kind == OpKind::mark; });
+  ranks[1].erase(std::next(last).base());
+  const Job one_less{std::move(ranks), job.graph};
+  Script script(one_less, {1}, 3);
+  CHECK_THROWS_AS(emulate(job.graph, {}, script), DivergenceError);
+}

@@ -140,6 +140,27 @@ def test_ghosts_follow_a_longer_sequence(dense: Graph) -> None:
     np.testing.assert_array_equal(everyone.job.iteration_end_ns, replay(full).iteration_end_ns)
 
 
+REPEATS = """
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank() % 8)
+x = torch.ones(256, 256, device="cuda")
+for step in range(9):
+    dist.all_reduce(x @ x)
+    torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.torch
+def test_iterations_that_the_collection_found_in_what_repeats(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(REPEATS)
+    graph = mapped((str(script),), 2)
+    assert graph.iterations == 9
+    check(graph, run(graph, (str(script),), (1,)))
+
+
 @pytest.mark.torch
 def test_plain_data_parallelism() -> None:
     graph = mapped(DDP, 4)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from graph_jobs import NamedOp, blocks_of, build, jobs, named, slots_of
 from hypothesis import given
+from hypothesis import strategies as st
 
 import prismcore
 from prismcore import Graph, GraphBuilder, _core
@@ -78,6 +79,27 @@ def test_statistics_are_the_sums_of_the_ops(job):
         for source, total in statistics.device_ns.items():
             assert total == ops["duration_ns"][on_device & (ops["flags"] & 3 == source)].sum()
     assert graph.iterations == max((graph.statistics(r).iterations for r in job.ranks), default=0)
+
+
+SHAPES = st.tuples(
+    *[st.tuples(*[st.integers(1, 2**31)] * 3)] * 2,
+    st.integers(0, 2**31),
+    st.sampled_from([int(dtype) for dtype in DataType]),
+    st.integers(0, 3),
+    st.one_of(
+        st.tuples(*[st.integers(1, 2**40)] * 4),  # a product
+        st.tuples(st.just(0), st.integers(0, 2**40), st.integers(0, 2**40), st.just(0)),
+    ),
+)
+
+
+@given(SHAPES)
+def test_kernels_keep_all_that_the_core_knows_of_them(shape):
+    builder = GraphBuilder(1)
+    builder.rank(0).mark_iteration()
+    id = builder.core.kernel("k", shape)
+    assert Kernel.from_core("k", shape).core_shape() == shape
+    assert builder.kernel(Kernel.from_core("k", shape)) == id
 
 
 def test_a_graph_tells_what_it_holds(tmp_path):

@@ -41,6 +41,9 @@ class Kernel:
     dtype: DataType = DataType.NONE
     transposes: int = 0
     gemm: Gemm | None = None
+    work: tuple[int, int] = (0, 0)
+    """Of a kernel that is no product, what its arguments told of its work: elements and 0, or rows and
+    width; zeros where they told nothing."""
 
     @staticmethod
     def from_core(name: str, shape: _FromCore) -> Kernel:
@@ -54,13 +57,14 @@ class Kernel:
             dtype=DataType(dtype),
             transposes=transposes,
             gemm=Gemm(m=m, n=n, k=k, batch=batch) if m else None,
+            work=(0, 0) if m else (n, k),
         )
 
     def core_shape(self) -> CoreShape:
         """The shape as the core takes it. Raises GraphError for a figure that cannot be."""
         what = f"kernel {text(self.name, 'kernel name')!r}:"
         gemm = self.gemm
-        sizes = (gemm.m, gemm.n, gemm.k, gemm.batch) if gemm else (0, 0, 0, 0)
+        sizes = (gemm.m, gemm.n, gemm.k, gemm.batch) if gemm else (0, *self.work, 0)
         m, n, k, batch = (
             whole(size, f"{what} {name}") for name, size in zip(("m", "n", "k", "batch"), sizes, strict=True)
         )
