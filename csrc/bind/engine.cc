@@ -72,6 +72,7 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   out["diverged"] = result.diverged;
   out["failure"] = nb::none();
   if (result.failure) out["failure"] = to_dict(std::move(*result.failure));
+  out["late_ns"] = result.late_ns;
   const auto column = [&](const char* name, auto member) {
     using Value = std::remove_cvref_t<decltype(std::declval<Interval>().*member)>;
     std::vector<Value> values;
@@ -146,7 +147,11 @@ void init_engine(nb::module_& m) {
       nb::arg("graph"), nb::arg("sandbox"), nb::arg("cluster"));
   nb::class_<PortMemory>(m, "PortMemory")
       .def_static(
-          "create", [](std::size_t ranks) { return PortMemory::create(ranks); }, nb::arg("ranks"))
+          "create",
+          [](std::size_t ranks, bool timed) {
+            return PortMemory::create(ranks, std::size_t{1} << 14, timed);
+          },
+          nb::arg("ranks"), nb::arg("timed"))
       .def_prop_ro("fd", &PortMemory::fd)
       .def("close", &PortMemory::close);
   nb::class_<ExchangeMemory>(m, "ExchangeMemory")
@@ -208,6 +213,11 @@ void init_engine(nb::module_& m) {
         auto out = to_dict(std::move(result));
         out["posts"] = outside.messages();
         out["first_post_ns"] = outside.first_post_ns();
+        const Lateness errors = outside.release_errors();
+        out["release_error_ns"] =
+            std::array{errors.quantile(0.5), errors.quantile(0.99), errors.max()};
+        out["paced_answers"] = errors.count();
+        out["overdue_answers"] = outside.overdue();
         return out;
       },
       nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),

@@ -1,5 +1,6 @@
 #include "engine/feed.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "base/check.h"
@@ -23,8 +24,15 @@ void Feed::add(const Post& post) {
   Op op = post.op;
   if (times_ != nullptr) times_->apply(op);
   open_.push_back(op);
+  if (stamped_) {
+    const std::int64_t gap = op.kind == OpKind::host_gap ? op.duration_ns : 0;
+    later_stamps_.push_back({post.posted_ns, op.host_ns + gap});
+  }
   asks_ = post.ask != Ask::nothing;
-  if (asks_ || ends_block(op, open_.size()) || (open_.size() >= most_ops && !op.continues())) {
+  // On the wall clock it must be known at once that a rank has come to the end of an iteration.
+  const bool iteration = stamped_ && op.kind == OpKind::mark;
+  if (asks_ || iteration || ends_block(op, open_.size()) ||
+      (open_.size() >= most_ops && !op.continues())) {
     close(post);
   }
 }
@@ -43,6 +51,11 @@ void Feed::close(const Post& last) {
 Feed::Block Feed::take() {
   Block block = std::move(ready_.front());
   ready_.pop_front();
+  if (stamped_) {
+    const auto end = later_stamps_.begin() + std::ptrdiff_t{block.steps->facts.front().ops};
+    stamps_.assign(later_stamps_.begin(), end);
+    later_stamps_.erase(later_stamps_.begin(), end);
+  }
   return block;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -22,13 +23,21 @@ class Feed {
     Post last;                   // what it ends with, for its ask
   };
 
-  Feed(bool folded, Contents& contents, KernelTimes* times)
-      : folded_(folded), contents_(contents), times_(times) {}
+  // When an op was posted, on the wall clock, and the host time it took.
+  struct Stamp {
+    std::int64_t posted_ns = 0, host_ns = 0;
+  };
+
+  // stamped: keeps the stamps of ops.
+  Feed(bool folded, bool stamped, Contents& contents, KernelTimes* times)
+      : folded_(folded), stamped_(stamped), contents_(contents), times_(times) {}
 
   // Slots of communication ops are those of the graph.
   void add(const Post& post);
   bool empty() const noexcept { return ready_.empty(); }
   Block take();
+  // Those of the block that was taken last, if they are kept.
+  std::span<const Stamp> stamps() const noexcept { return stamps_; }
   bool ended() const noexcept { return ended_; }
   // The rank waits to be told something, so nothing more will come until it is.
   bool asks() const noexcept { return asks_; }
@@ -37,13 +46,15 @@ class Feed {
  private:
   void close(const Post& last);
 
-  const bool folded_;
+  const bool folded_, stamped_;
   bool ended_ = false, asks_ = false;
   Contents& contents_;
   KernelTimes* times_;
   std::vector<Op> open_;
   std::uint64_t ops_ = 0;
   std::deque<Block> ready_;
+  std::vector<Stamp> stamps_;
+  std::deque<Stamp> later_stamps_;
   std::unordered_map<Hash128, std::unique_ptr<Steps>, Hash128Hasher> known_;
 };
 

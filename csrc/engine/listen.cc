@@ -16,6 +16,7 @@ constexpr std::size_t ring_size = 4096;
 }  // namespace
 
 void Replayer::set_up_outside() {
+  timed_ = outside_->timed();
   for (std::uint32_t k = 0; k < graph_.num_kernels(); ++k) {
     kernel_identities_.push_back(kernel_identity(graph_.kernel_name(k), graph_.kernel_shape(k)));
   }
@@ -29,9 +30,11 @@ void Replayer::set_up_outside() {
     RankState& r = ranks_[i];
     if (r.outside != nullptr) throw GraphError(cat("rank ", r.rank, " is to run twice"));
     if (r.shown) throw GraphError(cat("rank ", r.rank, " runs: it has no recorded timeline"));
-    r.outside = std::make_unique<Outside>(
-        source, Feed(!r.perturbed && !r.fails, contents_, durations_.kernel_times()),
-        Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
+    r.outside =
+        std::make_unique<Outside>(source,
+                                  Feed(!r.perturbed && !r.fails && timed_ == nullptr, timed_ != nullptr,
+                                       contents_, durations_.kernel_times()),
+                                  Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
     Outside& o = *r.outside;
     o.ring_times.resize(ring_size * num_streams_);
     o.host_times.resize(ring_size * num_streams_);
@@ -53,44 +56,68 @@ void Replayer::set_up_outside() {
 
 bool Replayer::listen() {
   for (;;) {
-    bool moved = false, running = false;
-    for (const std::uint32_t i : outside_ranks_) {
-      RankState& r = ranks_[i];
-      Outside& o = *r.outside;
-      if (r.stopped && !o.feed.ended()) {  // it has failed: what it does is of no matter
-        posts_.clear();
-        outside_->take(o.source, posts_);
-      }
-      if (r.finished || r.stopped) continue;
-      if (!o.feed.ended() && !o.feed.asks()) {
-        posts_.clear();
-        outside_->take(o.source, posts_);
-        for (Post& post : posts_) {
-          while (const Op* mark = o.recorded.due_mark(post)) o.feed.add({.op = *mark});
-          o.recorded.follow(post);
-          o.feed.add(post);
-        }
-      }
-      if (o.hungry && (!o.feed.empty() || o.feed.ended())) {
-        o.hungry = false;
-        lists_.append(runnable_, i);
-      } else if (r.deferred != 0 && !o.asks && !o.feed.empty()) {
-        moved |= run_ahead(r);
-      }
-      running |= !o.feed.ended() && !o.feed.asks();
+    bool running = false;
+    if (hear(running) || !runnable_.empty()) return true;
+    if (timed_ == nullptr) {
+      if (!running) return false;
+      outside_->wait();
+    } else if (!running) {
+      if (!start_held()) return false;
+    } else if (wait_timed()) {
+      return true;
     }
-    if (moved || !runnable_.empty()) return true;
-    if (!running) return false;
-    outside_->wait();
   }
+}
+
+// Takes what ranks have posted. True: something moved. running: one of them may post more before
+// it is told anything.
+bool Replayer::hear(bool& running) {
+  bool moved = false;
+  for (const std::uint32_t i : outside_ranks_) {
+    RankState& r = ranks_[i];
+    Outside& o = *r.outside;
+    if (r.stopped && !o.feed.ended()) {  // it has failed: what it does is of no matter
+      posts_.clear();
+      outside_->take(o.source, posts_);
+    }
+    if (r.finished || r.stopped) continue;
+    if (!o.feed.ended() && !o.feed.asks()) {
+      posts_.clear();
+      outside_->take(o.source, posts_);
+      for (Post& post : posts_) {
+        while (const Op* mark = o.recorded.due_mark(post)) {
+          o.feed.add({.op = *mark, .posted_ns = post.posted_ns});
+        }
+        o.recorded.follow(post);
+        o.feed.add(post);
+      }
+    }
+    if (o.hungry && (!o.feed.empty() || o.feed.ended())) {
+      o.hungry = false;
+      go_on_first(r);
+    } else if (r.deferred != 0 && !o.asks && !o.feed.empty()) {
+      moved |= run_ahead(r);
+    }
+    running |= !o.feed.ended() && !o.feed.asks() && !o.held;
+  }
+  return moved;
+}
+
+// Before all ghosts that can: somebody waits for what it does.
+void Replayer::go_on_first(RankState& r) {
+  WaitList first;
+  lists_.append(first, r.index);
+  lists_.splice(first, runnable_);
 }
 
 bool Replayer::next_outside_block(RankState& r) {
   Outside& o = *r.outside;
   if (r.stopped) return false;
+  if (!o.earliest.empty()) r.clock.host_at_least(o.earliest.back());
   if (o.block.last.ask != Ask::nothing && !tell(r)) return false;
   if (o.feed.empty()) return false;
   o.block = o.feed.take();
+  if (timed_ != nullptr) stamp(r);
   const Steps& steps = *o.block.steps;
   if (steps.streams > num_streams_) {
     o.recorded.stop(
@@ -167,11 +194,17 @@ bool Replayer::tell(RankState& r) {
     o.asks = true;
     return false;
   }
+  tell(r, value);
+  return true;
+}
+
+void Replayer::tell(RankState& r, std::int64_t value) {
+  Outside& o = *r.outside;
   o.asks = false;
   o.block.last.ask = Ask::nothing;
   o.feed.told();
+  if (timed_ != nullptr) return answer_timed(r, value);
   outside_->answer(o.source, value);
-  return true;
 }
 
 // Nobody can go on, and some ranks wait for an answer to a query. What such a query waits for comes
@@ -185,13 +218,13 @@ bool Replayer::tell_not_ready() {
     if (earliest == nullptr || r.clock.host() < earliest->clock.host()) earliest = &r;
   }
   if (earliest == nullptr) return false;
-  Outside& o = *earliest->outside;
-  o.asks = false;
-  o.block.last.ask = Ask::nothing;
-  o.feed.told();
-  o.hungry = earliest->deferred == 0;
-  outside_->answer(o.source, 0);
+  tell_not_ready(*earliest);
   return true;
+}
+
+void Replayer::tell_not_ready(RankState& r) {
+  r.outside->hungry = r.deferred == 0;
+  tell(r, 0);
 }
 
 }  // namespace prism::engine

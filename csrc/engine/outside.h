@@ -29,6 +29,8 @@ struct Post {
   std::uint64_t what = 0;
   Ask ask = Ask::nothing;
   bool ended = false;  // the rank's program is over; there is no op
+  // Wall clock: when the rank posted this, ns of a clock that all its machine's processes share.
+  std::int64_t posted_ns = 0;
 };
 
 // The same on both sides of the engine: in the process of the rank and over the graph.
@@ -36,9 +38,14 @@ std::uint64_t kernel_identity(std::string_view name, const KernelShape& shape) n
 std::uint64_t communicator_identity(std::string_view name,
                                     std::span<const std::uint32_t> members) noexcept;
 
+class TimedRanks;
+
 class OutsideRanks {
  public:
   virtual ~OutsideRanks() = default;
+
+  // Not null: the job runs on the wall clock, and its ranks are told things at their time.
+  virtual TimedRanks* timed() noexcept { return nullptr; }
 
   virtual std::span<const std::uint32_t> ranks() const noexcept = 0;  // of the world, ascending
   // Appends what the i'th of them has done since the last call.
@@ -52,6 +59,18 @@ class OutsideRanks {
 enum class OnDivergence : std::uint8_t {
   stop,    // DivergenceError
   follow,  // it goes on, and ghosts take the sizes and durations of what they meet it in
+};
+
+// Ranks on the wall clock (docs/architecture.md, "The wall clock"). Times are ns of the clock of
+// Post::posted_ns.
+class TimedRanks : public OutsideRanks {
+ public:
+  TimedRanks* timed() noexcept override { return this; }
+  virtual std::int64_t now() noexcept = 0;
+  // As wait(), but not past `until`.
+  virtual void wait_until(std::int64_t until) = 0;
+  // As answer(), at `due`.
+  virtual void answer_at(std::size_t i, std::int64_t value, std::int64_t due) = 0;
 };
 
 // As replay(), with some of the graph's ranks outside. Theirs is what they do, not what the graph

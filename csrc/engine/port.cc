@@ -25,7 +25,7 @@ constexpr int spins = 2000;
 
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(sizeof(Post) == 56);
+static_assert(sizeof(Post) == line);
 
 // Returns on a wake, on a change, or after `longest`.
 void sleep_on(Word& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
@@ -73,6 +73,7 @@ struct Bell {
 struct PortHead {
   std::uint64_t magic = 0;
   std::uint64_t ranks = 0, slots = 0;
+  std::uint64_t timed = 0;
   Word closed{0};
   alignas(line) Bell engine;
 };
@@ -121,7 +122,7 @@ struct PortMemory::Mapping {
   }
 };
 
-PortMemory PortMemory::create(std::size_t ranks, std::size_t slots) {
+PortMemory PortMemory::create(std::size_t ranks, std::size_t slots, bool timed) {
   PRISM_CHECK(ranks > 0 && slots >= 2 && (slots & (slots - 1)) == 0);
   const auto mapping = std::make_shared<Mapping>(memfd_create("prism-ports", MFD_CLOEXEC));
   if (mapping->fd < 0) fail("memfd_create");
@@ -131,6 +132,7 @@ PortMemory PortMemory::create(std::size_t ranks, std::size_t slots) {
   auto* head = new (mapping->memory) PortHead;
   head->ranks = ranks;
   head->slots = slots;
+  head->timed = timed ? 1 : 0;
   const PortMemory made(mapping);
   for (std::size_t r = 0; r < ranks; ++r) new (&made.layout(r)) PortLayout;
   head->magic = magic;
@@ -156,6 +158,7 @@ PortMemory PortMemory::open(int fd) {
 
 int PortMemory::fd() const noexcept { return mapping_->fd; }
 std::size_t PortMemory::ranks() const noexcept { return head().ranks; }
+bool PortMemory::is_timed() const noexcept { return head().timed != 0; }
 PortHead& PortMemory::head() const noexcept { return *static_cast<PortHead*>(mapping_->memory); }
 
 PortLayout& PortMemory::layout(std::size_t rank) const noexcept {
@@ -202,7 +205,12 @@ void Port::post(const Post& post) {
     }
     if (posted_ - taken_ == head.slots) return;  // closed
   }
-  std::memcpy(slot(mine_, head.slots, posted_), &post, sizeof post);
+  std::byte* const at = slot(mine_, head.slots, posted_);
+  std::memcpy(at, &post, sizeof post);
+  if (head.timed != 0) {
+    const std::int64_t now = PaceClock::steady().now();
+    std::memcpy(at + offsetof(Post, posted_ns), &now, sizeof now);
+  }
   mine_.posted.store(++posted_, std::memory_order_release);
   // The engine runs whole blocks: waking it for less would only put it to sleep again.
   const bool whole = post.ended || post.ask != Ask::nothing || closes_block(post.op);
@@ -228,6 +236,9 @@ PortRanks::PortRanks(PortMemory memory, std::vector<std::uint32_t> ranks, Idle i
   silent_.assign(ranks_.size(), {});
   unheard_ = ranks_.size();
   tell_.resize(ranks_.size());
+  if (!memory_.is_timed()) return;
+  pacer_ = std::make_unique<Pacer>(ranks_.size(), PaceClock::steady(),
+                                   [this](std::size_t i, std::int64_t value) { give(i, value); });
 }
 
 void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
@@ -257,15 +268,21 @@ bool PortRanks::news() const noexcept {
   return false;
 }
 
-void PortRanks::wait() {
-  constexpr auto often = std::chrono::milliseconds(100);
+void PortRanks::wait() { wait_until(INT64_MAX); }
+
+void PortRanks::wait_until(std::int64_t until) {
+  constexpr std::chrono::nanoseconds often = std::chrono::milliseconds(100);
   Clock::time_point begin = Clock::now();
   for (;;) {
-    const bool found = memory_.head().engine.wait([this] { return news(); }, often);
+    const std::chrono::nanoseconds left(until -
+                                        begin.time_since_epoch() / std::chrono::nanoseconds(1));
+    const bool found = left.count() <= 0 ||
+                       memory_.head().engine.wait([this] { return news(); }, std::min(often, left));
     const Clock::time_point now = Clock::now();
     std::size_t longest = 0;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!rests_[i]) silent_[i] += now - begin;
+      const bool rests = rests_[i] || (pacer_ != nullptr && pacer_->is_due(i));
+      if (!rests) silent_[i] += now - begin;
       if (silent_[i] > silent_[longest]) longest = i;
     }
     begin = now;
@@ -280,12 +297,26 @@ void PortRanks::wait() {
 
 void PortRanks::answer(std::size_t i, std::int64_t value) {
   rests_[i] = false;
+  ++messages_;
+  give(i, value);
+}
+
+void PortRanks::answer_at(std::size_t i, std::int64_t value, std::int64_t due) {
+  if (due <= now()) {
+    ++overdue_;
+    return answer(i, value);
+  }
+  rests_[i] = false;
+  ++messages_;
+  pacer_->add(i, value, due);
+}
+
+void PortRanks::give(std::size_t i, std::int64_t value) {
   if (tell_[i]) {
     tell_[i](value);
   } else {
     memory_.answer(i, value);
   }
-  ++messages_;
 }
 
 void PortRanks::tell_by(std::size_t i, std::function<void(std::int64_t)> tell) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/outside.h"
+#include "engine/pacer.h"
 
 namespace prism {
 
@@ -25,7 +26,9 @@ struct PortLayout;  // and a rank's part
 class PortMemory {
  public:
   // Error where the system gives no memory.
-  static PortMemory create(std::size_t ranks, std::size_t slots = std::size_t{1} << 14);
+  // timed: for the wall clock.
+  static PortMemory create(std::size_t ranks, std::size_t slots = std::size_t{1} << 14,
+                           bool timed = false);
   // What another process created, by the descriptor it passed on. Error: not such memory.
   static PortMemory open(int fd);
 
@@ -33,6 +36,7 @@ class PortMemory {
   std::size_t ranks() const noexcept;
   // Tells the rank that waits at mailbox `number`. One thread at a time for each.
   void answer(std::size_t number, std::int64_t value) const noexcept;
+  bool is_timed() const noexcept;
   // The engine is done: ranks that still post go on without it, and are told 0.
   void close() const;
 
@@ -65,7 +69,7 @@ class Port {
 };
 
 // The engine's side.
-class PortRanks : public OutsideRanks {
+class PortRanks : public TimedRanks {
  public:
   // Called some times a second while the engine waits, with the rank that has kept it waiting
   // longest without doing anything but query, and for how long: may throw to end the emulation.
@@ -80,6 +84,13 @@ class PortRanks : public OutsideRanks {
   // The i'th waits on another machine: what it is told goes there.
   void tell_by(std::size_t i, std::function<void(std::int64_t)> tell);
 
+  TimedRanks* timed() noexcept override { return pacer_ == nullptr ? nullptr : this; }
+  std::int64_t now() noexcept override { return PaceClock::steady().now(); }
+  void wait_until(std::int64_t until) override;
+  void answer_at(std::size_t i, std::int64_t value, std::int64_t due) override;
+  Lateness release_errors() const { return pacer_ == nullptr ? Lateness() : pacer_->errors(); }
+  std::uint64_t overdue() const noexcept { return overdue_; }  // answers known after their time
+
   std::uint64_t messages() const noexcept { return messages_; }  // posts and answers
   std::uint64_t posts(std::size_t i) const noexcept { return taken_[i]; }
   // From the making of this until the last rank had posted something; 0: not yet.
@@ -88,6 +99,7 @@ class PortRanks : public OutsideRanks {
  private:
   using Clock = std::chrono::steady_clock;
   bool news() const noexcept;
+  void give(std::size_t i, std::int64_t value);
 
   PortMemory memory_;
   std::vector<std::uint32_t> ranks_;
@@ -101,6 +113,8 @@ class PortRanks : public OutsideRanks {
   Clock::time_point looked_ = begin_;  // when idle_ was called
   Idle idle_;
   std::vector<std::function<void(std::int64_t)>> tell_;  // empty: on this machine
+  std::uint64_t overdue_ = 0;
+  std::unique_ptr<Pacer> pacer_;  // on the wall clock; the last member, as its thread uses others
 };
 
 }  // namespace prism

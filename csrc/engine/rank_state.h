@@ -82,6 +82,15 @@ struct Outside {
   std::vector<std::uint64_t> first_op;   // of each
   std::vector<std::int64_t> ring_times;  // its event rings
   std::vector<std::int64_t> host_times;  // beside them: the host clock at the record
+  // Wall clock (wall.cc): by op of the block, the earliest that the host can have come to its end.
+  std::vector<std::int64_t> earliest;
+  std::int64_t earliest_ns = INT64_MIN / 2;  // of the last op so far
+  std::int64_t late_ns = 0;                  // by which the process was behind its host clock
+  std::int64_t patient_until = 0;            // hosts do not run ahead for it before
+  std::uint32_t wall_from = 0;               // the first op of the block that counts
+  bool passed = false;                       // the point from which it is held to the wall clock
+  bool held = false;                         // told `held_value` at `held_at` once that starts
+  std::int64_t held_value = 0, held_at = 0;
 
   Outside(std::size_t number, Feed f, Recorded program)
       : source(number), feed(std::move(f)), recorded(std::move(program)) {}

@@ -62,6 +62,8 @@ struct ReplayResult {
   // Device time (kernels, copies, transfers) of the whole programs over all ranks, by Provenance.
   std::array<double, 4> device_time_ns{};
   std::vector<Interval> timeline;  // by rank, then start
+  // [rank outside] by which its process was behind its host clock, in all; wall clock only.
+  std::vector<std::int64_t> late_ns;
   std::vector<std::string> warnings;
   std::vector<std::uint32_t> diverged;   // outside ranks that left their recorded program
   std::optional<FailureReport> failure;  // where ranks are to fail

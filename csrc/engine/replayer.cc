@@ -13,6 +13,7 @@ ReplayResult Replayer::run() {
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) lists_.append(runnable_, i);
   for (;;) {
     while (!runnable_.empty()) {
+      if (timed_ != nullptr) look_up();
       const std::uint32_t node = lists_.pop(runnable_);
       RankState& r = ranks_[lists_.rank_of(node)];
       std::uint32_t op = r.stuck_op;
@@ -88,6 +89,7 @@ bool Replayer::next_block(RankState& r) {
 void Replayer::run_rank(RankState& r) {
   for (;;) {
     for (; r.step != r.steps_end; ++r.step) {
+      catch_up(r);
       if (r.fails && stops(r)) break;
       const std::int64_t host = r.clock.host();
       if (!run_step(r, *r.step)) return;
@@ -174,6 +176,7 @@ bool Replayer::run_step(RankState& r, const Step& step) {
         r.clock.sync_device();
       } else {
         close_iteration(r, r.clock.latest());
+        pass(r, step.op);
       }
       return true;
     }

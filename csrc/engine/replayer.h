@@ -80,6 +80,8 @@ class Replayer {
   static constexpr std::uint32_t for_answer = no_node;  // tag of a wait: an outside rank asks
   void set_up_outside();
   bool listen();  // true: something can go on
+  bool hear(bool& running);
+  void go_on_first(RankState& r);
   bool next_outside_block(RankState& r);
   void check_end(const RankState& r) const;
   // Ghosts take what it communicates as it is.
@@ -87,8 +89,25 @@ class Replayer {
     return r.outside != nullptr && on_divergence_ == OnDivergence::follow;
   }
   bool tell(RankState& r);  // false: what it asks is not known yet
+  void tell(RankState& r, std::int64_t value);
   bool tell_not_ready();
+  void tell_not_ready(RankState& r);
   void note_record(RankState& r, std::uint16_t stream, std::int64_t host) noexcept;
+
+  // wall.cc
+  void stamp(RankState& r);
+  void hold_to_wall(RankState& r);
+  void catch_up(RankState& r) {
+    if (timed_ != nullptr && r.outside != nullptr && !r.outside->earliest.empty()) catch_up_late(r);
+  }
+  void catch_up_late(RankState& r) noexcept;
+  void pass(RankState& r, std::uint32_t op);
+  bool has_started() const noexcept { return origin_ != not_started; }
+  void start_clock();
+  bool start_held();
+  void answer_timed(RankState& r, std::int64_t value);
+  bool wait_timed();  // true: something can go on
+  void look_up();
 
   // run_ahead.cc
   bool run_hosts_ahead();
@@ -148,6 +167,10 @@ class Replayer {
   const ReplayOptions& options_;
   OutsideRanks* outside_;
   OnDivergence on_divergence_;
+  static constexpr std::int64_t not_started = INT64_MIN;
+  TimedRanks* timed_ = nullptr;                               // null: the virtual clock
+  std::int64_t origin_ = not_started, latest_ = not_started;  // wall time of the job's time 0
+  std::uint32_t passed_ = 0, turn_ = 0;
   Contents contents_;
   Durations durations_;
   Steps folded_, single_;  // single: one step an op

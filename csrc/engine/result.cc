@@ -74,6 +74,7 @@ ReplayResult Replayer::result() {
     }
     std::string odd = recorded.polling();
     if (!odd.empty()) warnings_.push_back(std::move(odd));
+    if (timed_ != nullptr) out.late_ns.push_back(ranks_[i].outside->late_ns);
   }
   out.warnings = std::move(warnings_);
   return out;

@@ -44,6 +44,7 @@ bool Replayer::run_ahead(RankState& r) {
       if (!next_block(r)) break;  // the program has ended, its device has not
       continue;
     }
+    catch_up(r);
     if (r.fails && stops(r)) continue;
     const std::int64_t host = r.clock.host();
     if (!issue(r, *r.step)) break;
@@ -278,6 +279,7 @@ bool Replayer::issue(RankState& r, const Step& step) {
     case StepKind::iteration:
       r.clock.spend(step.time.host_ns);
       hold_iteration(r, step);
+      pass(r, step.op);
       return true;
     case StepKind::segment:
     case StepKind::callback:

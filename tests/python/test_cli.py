@@ -27,8 +27,8 @@ FLAGS = {
     "check": "--help --json -h",
     "replay": "--cluster --fail-ranks --help --jitter --json --profile --ranks --slow-link --slow-rank "
     "--threads -h",
-    "emulate": "--fail-ranks --help --jitter --json --on-divergence --preload --routing --rules --sandbox "
-    "--silence --slow-link --slow-rank -h",
+    "emulate": "--clock --fail-ranks --help --jitter --json --on-divergence --preload --routing --rules "
+    "--sandbox --silence --slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
@@ -98,12 +98,15 @@ EMULATE_KEYS = [
     "materialised_ghosts",
     "messages",
     "posts",
+    "release_error_ns",
+    "paced_answers",
+    "overdue_answers",
     "diverged",
     "bootstrap_s",
     "wall_time_s",
     "warnings",
 ]
-EMULATE_RANK_KEYS = ["iteration_time_ns", "peak_allocated_bytes", "peak_reserved_bytes"]
+EMULATE_RANK_KEYS = ["iteration_time_ns", "peak_allocated_bytes", "peak_reserved_bytes", "late_ns"]
 CHECK_KEYS = ["ok", "file_bytes", "world_size", "ranks", "blocks", "communicators", "events", "error"]
 EXPORT_KEYS = ["output", "ranks", "iteration", "slices", "counter_values", "file_bytes"]
 

@@ -137,6 +137,29 @@ def test_a_ghost_and_a_sandbox_that_are_made_to_fail(clean):
     assert late.returncode == 0, late.stderr
 
 
+def test_on_the_wall_clock(clean):
+    done = emulate(clean, flags=("--json", "--clock", "wall"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert list(report) == EMULATE_KEYS
+    assert list(report["release_error_ns"]) == ["p50", "p99", "max"]
+    assert report["paced_answers"] == report["overdue_answers"] == 0  # it never asks for the device
+    replayed = json.loads(inside("replay", clean / "job.prism", "--json", "--ranks", "0-1").stdout)
+    late = 0
+    for rank, found in report["sandbox"].items():
+        assert list(found) == EMULATE_RANK_KEYS
+        assert found["peak_allocated_bytes"] == replayed["ranks"][rank]["peak_allocated_bytes"]
+        late += found["late_ns"]
+    for rank, found in report["sandbox"].items():
+        # The first iteration holds the set-up: the clock starts at its end.
+        here, there = found["iteration_time_ns"], replayed["ranks"][rank]["iteration_time_ns"]
+        assert here[0] == there[0]
+        assert sum(there) <= sum(here) <= sum(there) + late
+    table = emulate(clean, flags=("--clock", "wall"))
+    assert table.returncode == 0, table.stderr
+    assert "wall clock" in table.stdout
+
+
 def test_a_table_for_people(clean):
     done = emulate(clean)
     assert done.returncode == 0, done.stderr
@@ -167,6 +190,8 @@ def test_a_program_that_ends_early(clean):
 @pytest.mark.parametrize(
     ("how", "code", "words"),
     [
+        ("crash wall", 1, "rank 0 ended with exit code 1; its last lines:"),
+        ("kill wall", 1, "rank 0 was killed by SIGKILL"),
         ("crash", 1, "rank 0 ended with exit code 1; its last lines:"),
         ("exit", 1, "rank 0 ended with exit code 3"),
         ("kill", 1, "rank 0 was killed by SIGKILL"),
@@ -176,7 +201,8 @@ def test_a_program_that_ends_early(clean):
 )
 def test_a_rank_that_fails(clean, how, code, words):
     begin = time.monotonic()
-    done = emulate(clean, how, "late")
+    how, _, clock = how.partition(" ")
+    done = emulate(clean, how, "late", flags=("--clock", clock or "virtual"))
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
     if code != 1 or how in ("crash", "finally"):
@@ -192,9 +218,10 @@ def test_a_rank_that_does_not_fit(clean):
     assert "asked for 100.00 GiB" in done.stderr
 
 
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
 @pytest.mark.parametrize("how", ["sleep", "poll"])
-def test_a_rank_that_hangs(clean, how):
-    done = emulate(clean, how, "late", flags=("--silence", "3s"))
+def test_a_rank_that_hangs(clean, how, clock):
+    done = emulate(clean, how, "late", flags=("--silence", "3s", "--clock", clock))
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert done.stderr.startswith("prism: error: rank 0 has launched nothing for 3 s")
 
@@ -216,9 +243,10 @@ def test_a_program_that_launches_far_ahead(clean):
 
 
 @contextmanager
-def started(folder, *how):
+def started(folder, *how, clock="virtual"):
     """A process of an emulation whose rank 0 sleeps. It is gone afterwards, whatever the test found."""
-    command = ["emulate", "job.prism", "--sandbox", "0-1", "--", "train.py", "sleep", "late", *how]
+    command = ["emulate", "job.prism", "--sandbox", "0-1", "--clock", clock]
+    command += ["--", "train.py", "sleep", "late", *how]
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, *command],
         cwd=folder,
@@ -238,9 +266,10 @@ def started(folder, *how):
             process.kill()
 
 
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_from_outside(clean, number):
-    with started(clean) as process:
+def test_stopped_from_outside(clean, number, clock):
+    with started(clean, clock=clock) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (1, "", "prism: error: interrupted\n")
@@ -289,7 +318,7 @@ def test_results_that_cannot_be_written(clean):
         (("job.prism", "--sandbox", "0"), 2, "no program: expected -- script.py ARGS"),
         (("job.prism", "--sandbox", "0", "--silence", "0s", "--", "train.py"), 2, "more than 0"),
         (("job.prism", "--sandbox", "0", "--routing", "odd", "--", "train.py"), 2, "odd"),
-        (("job.prism", "--sandbox", "0", "--clock", "wall", "--", "train.py"), 2, "--clock"),
+        (("job.prism", "--sandbox", "0", "--clock", "sun", "--", "train.py"), 2, "--clock"),
         (("job.prism", "--sandbox", "1-2", "--", "train.py"), 1, "sandbox ranks 2 found, expected ranks"),
         (("job.prism", "--sandbox", "0-5000", "--", "train.py"), 1, "5001 sandbox ranks found"),
         (("job.prism", "--sandbox", "0", "--slow-rank", "7:2", "--", "train.py"), 1, "ranks 7 found"),

@@ -74,6 +74,21 @@ def test_ranks_that_do_what_they_recorded_take_what_the_replay_says(
 
 
 @pytest.mark.torch
+def test_on_the_wall_clock_nobody_is_faster_than_the_replay(dense: Graph) -> None:
+    options = EmulateOptions(command=DENSE, sandbox=(0, 7), silence_s=120, clock="wall")
+    result = emulate(dense, options)
+    expected = replay(dense)
+    assert (result.job.iteration_end_ns >= expected.iteration_end_ns).all()
+    np.testing.assert_array_equal(result.job.iteration_end_ns[:, 0], expected.iteration_end_ns[:, 0])
+    late = [found.late_ns or 0 for found in result.sandbox.values()]
+    assert (result.job.iteration_end_ns <= expected.iteration_end_ns + sum(late)).all()
+    assert result.release_errors is not None
+    assert result.release_errors.paced + result.release_errors.overdue > 0
+    for rank, found in result.sandbox.items():
+        assert found.peak_allocated_bytes == dense.rank(rank).peaks.allocated_bytes
+
+
+@pytest.mark.torch
 def test_slow_ghosts_and_slow_sandboxes_are_slow_as_in_the_replay(dense: Graph) -> None:
     slow = Perturbation(
         slow_ranks=[

@@ -31,6 +31,15 @@ def test_shares_are_all_ranks_once_and_even(ranks, count):
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+def test_machines_share_no_wall_clock():
+    options = EmulateOptions(command=["train.py"], sandbox=[0, 1], clock="wall")
+    with (
+        pytest.raises(EmulateError, match="the wall clock and 2 machines found"),
+        joined(1, 2, jobs.pipeline(), options),
+    ):
+        pass
+
+
 def test_machines_are_those_of_torchrun():
     assert machines_of_torchrun(TORCHRUN) == (1, 3)
     assert machines_of_torchrun({}) is None

@@ -34,6 +34,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--sandbox", type=parsing.rank_list, required=True, metavar="LIST", help="ranks that run: 0,8,16-31"
     )
     parser.add_argument(
+        "--clock",
+        choices=("virtual", "wall"),
+        default="virtual",
+        help="virtual (default): times do not depend on this machine; wall: the job's time passes as this "
+        "machine's, and ranks that are late delay others",
+    )
+    parser.add_argument(
         "--on-divergence",
         choices=("stop", "follow"),
         default="stop",
@@ -87,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         sandbox=args.sandbox,
         perturbation=perturbation_of(args, graph),
         on_divergence=args.on_divergence,
+        clock=args.clock,
         routing=args.routing,
         rules=args.rules,
         preload=args.preload,

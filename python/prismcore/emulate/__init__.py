@@ -6,12 +6,13 @@ from prismcore.emulate.emulate import emulate
 from prismcore.emulate.machines import Machines, joined, machines_of_torchrun
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.remote import serve
-from prismcore.emulate.result import EmulateResult, SandboxResult
+from prismcore.emulate.result import EmulateResult, ReleaseErrors, SandboxResult
 
 __all__ = [
     "EmulateOptions",
     "EmulateResult",
     "Machines",
+    "ReleaseErrors",
     "SandboxResult",
     "emulate",
     "joined",

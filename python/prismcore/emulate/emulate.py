@@ -11,7 +11,7 @@ from prismcore.emulate.ghost_objects import GhostObjects
 from prismcore.emulate.machines import Machines, share_of
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.remote import OtherMachines
-from prismcore.emulate.result import EmulateResult, SandboxResult
+from prismcore.emulate.result import EmulateResult, ReleaseErrors, SandboxResult
 from prismcore.emulate.sandbox import AbsentGiverError, Peaks, SandboxRanks, launcher_of
 from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, StoppedError
 from prismcore.graph import Graph
@@ -32,8 +32,8 @@ def emulate(
 ) -> EmulateResult:
     """Runs the sandbox ranks of ``options`` for real, all others as ghosts from `graph`.
 
-    Times are virtual: they do not depend on the load of this machine, and a rank that does what it
-    recorded takes exactly what the replay says.
+    On the virtual clock times do not depend on the load of this machine, and a rank that does what it
+    recorded takes exactly what the replay says. On the wall clock it takes that or longer.
 
     ``machines``: this is machine 0 of several; each runs its share of the sandbox ranks
     (:func:`prismcore.emulate.serve` on the others).
@@ -97,6 +97,7 @@ class _Emulation:
             materialised_ghosts=len(partners),
             messages=messages,
             posts=raw["posts"],
+            release_errors=self._release_errors(raw),
             diverged=bool(raw["diverged"]),
             bootstrap_s=began - self._started + raw["first_post_ns"] * 1e-9,
             wall_time_s=time.perf_counter() - self._started,
@@ -119,7 +120,7 @@ class _Emulation:
         self._progress("importing the program's modules")
         with launcher_of(self._graph, self._options) as launcher:
             ghost_objects.obtain(launcher)
-            ports = _core.PortMemory.create(len(self._ranks))
+            ports = _core.PortMemory.create(len(self._ranks), timed=self._options.clock == "wall")
             here = SandboxRanks(
                 launcher,
                 share_of(self._ranks, 0, machines.count),
@@ -178,8 +179,19 @@ class _Emulation:
         others.end(failed)
         return raw, here.gather(failed) | others.gather(), began, took
 
-    @staticmethod
-    def _sandbox_result(rank: int, raw: dict[str, Any], peaks: Peaks) -> SandboxResult:
+    def _release_errors(self, raw: dict[str, Any]) -> ReleaseErrors | None:
+        if self._options.clock == "virtual":
+            return None
+        p50_ns, p99_ns, max_ns = raw["release_error_ns"]
+        return ReleaseErrors(
+            p50_ns=p50_ns,
+            p99_ns=p99_ns,
+            max_ns=max_ns,
+            paced=raw["paced_answers"],
+            overdue=raw["overdue_answers"],
+        )
+
+    def _sandbox_result(self, rank: int, raw: dict[str, Any], peaks: Peaks) -> SandboxResult:
         at = raw["ranks"].tolist().index(rank)
         iterations: int = raw["iterations"]
         ends = raw["iteration_end_ns"].reshape(-1, iterations)[at].tolist()
@@ -187,4 +199,5 @@ class _Emulation:
             iteration_time_ns=[end - begin for begin, end in zip([0, *ends], ends, strict=False)],
             peak_allocated_bytes=peaks[0],
             peak_reserved_bytes=peaks[1],
+            late_ns=raw["late_ns"][self._ranks.index(rank)] if raw["late_ns"] else None,
         )

@@ -77,10 +77,15 @@ def machines_of_torchrun(environment: Mapping[str, str]) -> tuple[int, int] | No
 def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> Iterator[Machines]:
     """Connects the machines.
 
-    Raises EmulateError: a machine does not come, or was told to emulate something else.
+    Raises EmulateError: a machine does not come, or was told to emulate something else; the wall clock.
     """
     sandbox = options.sandbox
     job = _job(graph, options)
+    if options.clock == "wall":
+        raise EmulateError(
+            f"the wall clock and {count} machines found, whose clocks differ; expected one machine, or the "
+            "virtual clock"
+        )
     if count > len(sandbox):
         raise EmulateError(
             f"{count} machines found for {len(sandbox)} sandbox ranks, expected at most one each"

@@ -36,6 +36,9 @@ class EmulateOptions:
     on_divergence: OnDivergence = "stop"
     """Where a sandbox rank leaves its recorded program: ``stop`` with a DivergenceError, or ``follow``:
     it goes on, and ghosts take the sizes of what they meet it in."""
+    clock: Literal["virtual", "wall"] = "virtual"
+    """wall: the job's time passes as this machine's does, so that a sandbox rank that takes longer between
+    its calls than the job's host would is late, and delays whoever depends on it."""
     routing: str | None = None
     """Mock routing of mixtures of experts (:mod:`prismcore.routing`); None: as collected."""
     rules: Path | None = None
@@ -62,5 +65,7 @@ class EmulateOptions:
             )
         if self.on_divergence not in get_args(OnDivergence):
             raise EmulateError(f"on_divergence {self.on_divergence!r} found, expected 'stop' or 'follow'")
+        if self.clock not in ("virtual", "wall"):
+            raise EmulateError(f"clock {self.clock!r} found, expected 'virtual' or 'wall'")
         if not self.silence_s > 0:
             raise EmulateError(f"silence of {self.silence_s} s found, expected more than 0")

@@ -107,7 +107,7 @@ def serve(graph: Graph, options: EmulateOptions, machines: Machines) -> None:
     """
     ranks = share_of(sorted(options.sandbox), machines.number, machines.count)
     with launcher_of(graph, options) as launcher:
-        ports = _core.PortMemory.create(len(ranks))
+        ports = _core.PortMemory.create(len(ranks), timed=False)
         relay = _core.Relay(machines.connections[0].detach(), ports)
         sandbox = SandboxRanks(
             launcher, ranks, ports, world_size=graph.world_size, silence_s=options.silence_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from prismcore.emulate import EmulateResult
+from prismcore.emulate import EmulateResult, ReleaseErrors
 from prismcore.graph import Graph, RankOrigin
 from prismcore.report.table import rows_table
 from prismcore.report.units import format_ns, format_wall, plural
@@ -25,7 +25,7 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
         if difference == 0
         else f"{format_ns(abs(difference))} {'longer' if difference > 0 else 'shorter'} here"
     )
-    return [
+    fields: list[tuple[str, object]] = [
         ("iteration time", f"{format_ns(job.median_iteration_time_ns)} (median of {counted})"),
         ("iterations", f"{times}{note}"),
         ("replay of the graph", f"{format_ns(result.replay_median_iteration_time_ns)}: {against}"),
@@ -33,6 +33,18 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
         ("messages", f"{result.messages:,} between the ranks that ran and the ghosts"),
         ("wall time", f"{format_wall(result.wall_time_s)}, of it {format_wall(result.bootstrap_s)} to start"),
     ]
+    if result.release_errors is not None:
+        fields.append(("wall clock", _wall_clock(result, result.release_errors)))
+    return fields
+
+
+def _wall_clock(result: EmulateResult, errors: ReleaseErrors) -> str:
+    rank, found = max(result.sandbox.items(), key=lambda item: item[1].late_ns or 0)
+    return (
+        f"{plural(errors.paced, 'answer')} given {format_ns(errors.p50_ns)} (median), "
+        f"{format_ns(errors.p99_ns)} (p99) after their time; {errors.overdue:,} known too late; "
+        f"rank {rank} was latest, {format_ns(found.late_ns or 0)} behind its host clock in all"
+    )
 
 
 def sandbox_table(graph: Graph, result: EmulateResult, count: int) -> Table:
