@@ -75,10 +75,12 @@ def training_job(
     layers: int = 4,
     micro_batches: int = 16,
     iterations: int = 2,
+    slower: int = 1,
 ) -> Graph:
     """The shape of a Megatron job: tensor parallel collectives on the compute stream, grouped pipeline
     messages and gradient reduction on their own streams, one-forward-one-backward, about 20 ops for
-    each communication op. Ranks are numbered tensor first, then data, then stage."""
+    each communication op; device times are `slower` times as long. Ranks are numbered tensor first, then
+    data, then stage."""
     if ranks % (tensor * stages):
         raise ValueError(f"{ranks} ranks found, expected a multiple of {tensor * stages}")
     replicas = ranks // (tensor * stages)
@@ -104,6 +106,7 @@ def training_job(
             iterations=iterations,
             kernel=kernel,
         )
+        ops["duration_ns"] *= slower
         first: int | None = None
         for d in range(replicas):
             for t in range(tensor):

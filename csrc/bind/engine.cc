@@ -16,6 +16,8 @@
 #include "engine/exchange.h"
 #include "engine/materialised.h"
 #include "engine/outside.h"
+#include "engine/pacer.h"
+#include "engine/playback.h"
 #include "engine/port.h"
 #include "engine/relay.h"
 #include "engine/replay.h"
@@ -223,6 +225,22 @@ void init_engine(nb::module_& m) {
       nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
       nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"), nb::arg("ports"),
       nb::arg("ranks"), nb::arg("follow"), nb::arg("machines"), nb::arg("idle"));
+  m.def(
+      "play_back",
+      [](const Graph& graph, std::uint32_t rank, int fd, std::size_t number) {
+        const nb::gil_scoped_release no_gil;
+        Port port(PortMemory::open(fd), number);
+        play_back(graph, rank, port);
+      },
+      nb::arg("graph"), nb::arg("rank"), nb::arg("fd"), nb::arg("number"));
+  m.def(
+      "pace_alone",
+      [](std::int64_t interval_ns, std::uint64_t count) {
+        const nb::gil_scoped_release no_gil;
+        const Lateness errors = pace_alone(PaceClock::steady(), interval_ns, count);
+        return std::array{errors.quantile(0.5), errors.quantile(0.99), errors.max()};
+      },
+      nb::arg("interval_ns"), nb::arg("count"));
   m.def(
       "replay",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,

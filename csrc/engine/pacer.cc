@@ -41,6 +41,9 @@ class SteadyClock final : public PaceClock {
   }
 };
 
+// Else the kernel may round sleeps of this thread up by 50 us.
+void precise_sleeps() noexcept { prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
+
 // Signals are for the threads that look for them.
 class SignalsHeld {
  public:
@@ -90,6 +93,23 @@ std::int64_t Lateness::quantile(double share) const noexcept {
   return max_;
 }
 
+Lateness pace_alone(PaceClock& clock, std::int64_t interval, std::uint64_t count) {
+  precise_sleeps();
+  Lateness errors;
+  std::atomic<std::uint32_t> word{0};
+  std::int64_t next = clock.now();
+  for (std::uint64_t k = 0; k < count; ++k) {
+    next += interval;
+    std::int64_t now = clock.now();
+    for (; next - now > Pacer::spin_ns; now = clock.now()) {
+      clock.sleep(word, 0, next - Pacer::spin_ns);
+    }
+    for (; now < next; now = clock.now()) relax();
+    errors.add(now - next);
+  }
+  return errors;
+}
+
 Pacer::Pacer(std::size_t ranks, PaceClock& clock, Give give)
     : clock_(clock), give_(std::move(give)), due_(ranks) {
   heap_.reserve(ranks);
@@ -126,7 +146,7 @@ Lateness Pacer::errors() const {
 }
 
 void Pacer::run() {
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // else sleeps are rounded up to 50 us
+  precise_sleeps();
   for (;;) {
     std::int64_t next = INT64_MAX;
     std::uint32_t seen = 0;

@@ -42,6 +42,10 @@ class Lateness {
   std::int64_t max_ = 0;
 };
 
+// The least that pacing can be, to compare with: `count` times, `interval` ns apart, without
+// answers and without anyone to hand them over.
+Lateness pace_alone(PaceClock& clock, std::int64_t interval, std::uint64_t count);
+
 class Pacer {
  public:
   static constexpr std::int64_t spin_ns = 60'000;  // what a sleep may oversleep

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "engine/playback.h"
 #include "random_job.h"
 
 using namespace prism;
@@ -87,6 +89,33 @@ TEST_CASE("processes that post through shared memory end as in the replay") {
       posts += outside.posts(i);
     }
     CHECK(outside.messages() > posts);  // and the answers
+  }
+}
+
+TEST_CASE("a rank that is played back ends as in the replay, and on the wall clock not sooner") {
+  for (std::uint32_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    const bool timed = seed % 2 == 1;
+    const Job job = random_job(seed, 4, 60);
+    const std::vector<std::uint32_t> ranks{1, 2};
+    PortMemory memory = PortMemory::create(2, 64, timed);
+    CHECK(memory.is_timed() == timed);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i] {
+        Port port(memory, i);
+        play_back(job.graph, ranks[i], port);
+      });
+    }
+    PortRanks outside(memory, ranks, [](std::uint32_t, auto) {});
+    const ReplayResult found = emulate(job.graph, {}, outside);
+    for (std::thread& thread : threads) thread.join();
+    const ReplayResult want = replay(job.graph, {});
+    CHECK(found.late_ns.size() == (timed ? 2 : 0));
+    for (std::size_t k = 0; k < want.iteration_end_ns.size(); ++k) {
+      CHECK(found.iteration_end_ns[k] >= want.iteration_end_ns[k]);
+    }
+    if (!timed) CHECK(found.iteration_end_ns == want.iteration_end_ns);
   }
 }
 
