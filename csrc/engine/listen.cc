@@ -32,8 +32,8 @@ void Replayer::set_up_outside() {
     if (r.shown) throw GraphError(cat("rank ", r.rank, " runs: it has no recorded timeline"));
     r.outside =
         std::make_unique<Outside>(source,
-                                  Feed(!r.perturbed && !r.fails && timed_ == nullptr, timed_ != nullptr,
-                                       contents_, durations_.kernel_times()),
+                                  Feed(!r.perturbed && !r.fails && timed_ == nullptr,
+                                       timed_ != nullptr, contents_, durations_.kernel_times()),
                                   Recorded(graph_, r.rank, kernel_identities_, on_divergence_));
     Outside& o = *r.outside;
     o.ring_times.resize(ring_size * num_streams_);
