@@ -27,7 +27,8 @@ from prismcore.replay import replay
 from prismcore.routing import PRESETS
 
 SCRIPT = str(Path(__file__).resolve().parent.parent / "examples" / "megatron_gpt.py")
-SMALL = ["--layers", "4", "--hidden", "256", "--heads", "8", "--ffn", "512", "--vocab", "1024", "--seq", "128", "--micro-batches", "4"]
+SHAPE = ("--layers", "4", "--hidden", "256", "--heads", "8", "--ffn", "512", "--vocab", "1024")
+SMALL = [*SHAPE, "--seq", "128", "--micro-batches", "4"]
 EXPERTS = [*SMALL, "--experts", "8", "--topk", "2", "--ep", "4", "--tp", "2", "--pp", "2"]
 JOBS: dict[str, tuple[int, list[str], str]] = {
     "dense": (16, [*SMALL, "--tp", "2", "--pp", "4"], "balanced"),

@@ -221,9 +221,9 @@ def test_a_rank_that_does_not_fit(clean):
 @pytest.mark.parametrize("clock", ["virtual", "wall"])
 @pytest.mark.parametrize("how", ["sleep", "poll"])
 def test_a_rank_that_hangs(clean, how, clock):
-    done = emulate(clean, how, "late", flags=("--silence", "3s", "--clock", clock))
+    done = emulate(clean, how, "late", flags=("--silence", "10s", "--clock", clock))
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert done.stderr.startswith("prism: error: rank 0 has launched nothing for 3 s")
+    assert done.stderr.startswith("prism: error: rank 0 has launched nothing for 10 s")
 
 
 @pytest.mark.parametrize("how", ["fork", "print"])

@@ -217,9 +217,8 @@ Outcome Runtime::copy(void* stream, const Copy& copy, bool host_asks_now) {
   // A copy of the answer, where there is one: the move may run after answers changed.
   const auto move = [copy, bytes, read, answers = answer != nullptr,
                      kept = answer != nullptr ? *answer : std::string()](Session::Impl& impl) {
-    const bool supplied = answers && !impl.memory.is_written(range_of(copy.from, bytes));
-    if (read) impl.count_read(copy.from, bytes, supplied);
-    if (supplied) {
+    if (read) impl.count_read(copy.from, bytes, answers);
+    if (answers) {
       std::memcpy(copy.to, kept.data(), kept.size());
       return;
     }

@@ -93,8 +93,9 @@ class Session {
   // takes time of the rank's.
   // In stream order, as if a kernel had written them there.
   void supply(void* stream, void* address, std::string_view bytes);
-  // What the calling thread's device-to-host copies give where nothing was written: the answer
-  // that is as long as the copy. Until the next call; an empty list ends it.
+  // What the calling thread's device-to-host copies give: the answer that is as long as the copy,
+  // whatever is there (memory that is used again may hold what an earlier owner wrote). Until the
+  // next call; an empty list ends it.
   void answer_reads(std::vector<std::string> answers);
   // Bytes may be read and written here (device address of the virtual GPU, or host memory).
   bool is_device(const void* address) const noexcept;

@@ -241,8 +241,10 @@ void Session::Impl::fill(void* to, std::uint32_t pattern, std::int32_t pattern_b
 
 void Session::Impl::count_read(const void* from, std::int64_t bytes, bool supplied) {
   if (!active) return;
-  ReadRule rule = supplied ? ReadRule::supplied : ReadRule::zero;
-  if (bytes > real_bytes_limit) {
+  ReadRule rule = ReadRule::zero;
+  if (supplied) {
+    rule = ReadRule::supplied;
+  } else if (bytes > real_bytes_limit) {
     rule = ReadRule::large;
   } else if (memory.is_written(range_of(from, bytes))) {
     rule = ReadRule::written;

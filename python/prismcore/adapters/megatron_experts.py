@@ -39,8 +39,7 @@ class Device(Protocol):
         """In stream order, as if a kernel had written them."""
 
     def answer_reads(self, answers: Sequence[bytes]) -> None:
-        """Device-to-host copies of this thread from where nothing was written give the answer of their
-        length, until the next call."""
+        """Device-to-host copies of this thread give the answer of their length, until the next call."""
 
 
 class ExpertRouting:
