@@ -309,3 +309,12 @@ def test_graphs_that_cannot_be_emulated() -> None:
         emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1, 3]))
     with pytest.raises(EmulateError, match="with which cluster it was collected"):
         emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1]))
+
+
+@pytest.mark.torch
+def test_counts_hold_where_memory_is_used_again() -> None:
+    """The buffer in which ``masked_select`` counts lies where counts of the rule had been written."""
+    size = ("--hidden", "256", "--ffn", "512", "--vocab", "1024", "--seq", "128")
+    command = (*EXPERTS, *size, "--tp", "2")
+    options = CollectOptions(command=command, world_size=32, ranks="2", routing="hot-experts")
+    assert collect(options).graph.iterations == 3
