@@ -6,7 +6,7 @@ ones; everyone else is a ghost. The job is that of replay_event.py (Megatron's s
 scheduler: ghost events per second of the engine's processor time, virtual clock, by ranks.
 release:   wall clock, 8,192 ranks of which 1 and 2 run: how late answers are given that were known before
            their time; beside it, in the same run, a process that does nothing but pace as many times (sleep
-           until shortly before, then spin). Device times are four times as long, so that two cores keep up.
+           until shortly before, then spin). Device times are three times as long, so that two cores keep up; 30 iterations.
 memory:    what the engine holds for each rank, from the difference between two sizes, in an emulation and
            in a plain replay, results and the graph's own tables included.
 
@@ -110,6 +110,7 @@ def _emulate(path: str, ranks: str, clock: str) -> dict[str, object]:
         ports=ports,
         ranks=sandbox,
         follow=False,
+        machines=[],
         idle=lambda rank, silent_ns: None,
     )
     cpu_s, wall_s = time.thread_time() - cpu, time.perf_counter() - begin
@@ -173,7 +174,7 @@ def scheduler(folder: Path, sizes: list[int]) -> list[dict[str, object]]:
 
 def release(folder: Path, slower: int) -> list[dict[str, object]]:
     path = folder / "slow.prism"
-    build(path, 8192, 4, slower)
+    build(path, 8192, 30, slower)
     rows = []
     for sandbox in SANDBOX.values():
         row = emulation(path, sandbox, "wall")
@@ -236,7 +237,7 @@ def main() -> None:
     parser.add_argument("--ranks", default="64,512,4096,8192,65536", help="comma-separated multiples of 64")
     parser.add_argument("--parts", default="scheduler,release,memory")
     parser.add_argument(
-        "--slower", type=int, default=4, help="of the release part: device times, in multiples"
+        "--slower", type=int, default=3, help="of the release part: device times, in multiples"
     )
     parser.add_argument("--json", action="store_true", help="machine output")
     args = parser.parse_args()
