@@ -69,6 +69,7 @@ bench: install ## benchmarks at small sizes; those that need public traces only 
 	$(PY) benchmarks/collect_scale.py --worlds 64
 	$(PY) benchmarks/replay_event.py --ranks 64,512,4096 --repeats 1
 	$(PY) benchmarks/replay_scale.py --ranks 256,1024 --repeats 1
+	$(PY) benchmarks/ghosts.py --parts scheduler --ranks 64,512
 	$(PY) benchmarks/spare_solver.py --groups 600 --lives 1 --samples 10
 	$(PY) benchmarks/spare_paper.py --seeds 2 --trials 200
 	$(PY) benchmarks/spare_life_scale.py --seeds 1
