@@ -6,7 +6,7 @@ ones; everyone else is a ghost. The job is that of replay_event.py (Megatron's s
 scheduler: ghost events per second of the engine's processor time, virtual clock, by ranks.
 release:   wall clock, 8,192 ranks of which 1 and 2 run: how late answers are given that were known before
            their time; beside it, in the same run, a process that does nothing but pace as many times (sleep
-           until shortly before, then spin). Device times are three times as long, so that two cores keep up; 30 iterations.
+           until shortly before, then spin). 30 iterations; device times are tripled for two cores to keep up.
 memory:    what the engine holds for each rank, from the difference between two sizes, in an emulation and
            in a plain replay, results and the graph's own tables included.
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -49,6 +51,7 @@ void act(const Job& job, std::uint32_t rank, const PortMemory& memory, std::size
 struct Machine {
   const PortMemory memory;
   Relay relay;
+  std::atomic<bool> over{false};
   std::vector<std::thread> threads;
 
   Machine(int fd, const Job& job, const std::vector<std::uint32_t>& ranks,
@@ -60,14 +63,17 @@ struct Machine {
     }
     threads.emplace_back([this] {
       try {
-        relay.run(nothing);
-      } catch (const Error&) {  // the engine's side has ended
+        relay.run([this](std::uint32_t, std::chrono::nanoseconds) {
+          if (over) throw Error("this machine is to end");
+        });
+      } catch (const Error&) {  // the engine's side has ended, or this one is to
       }
     });
   }
   ~Machine() {
     memory.close();
     relay.send_text("bye");
+    over = true;  // a rank's last word is lost where its mailbox was full when it was closed
     for (std::thread& thread : threads) thread.join();
   }
 };
@@ -134,8 +140,10 @@ TEST_CASE("a machine without ranks that go on hears that the engine's is gone") 
 
 TEST_CASE("what is no frame, or for no mailbox, ends the connection") {
   const PortMemory memory = PortMemory::create(1);
-  const std::vector<std::vector<std::uint64_t>> wrong{
-      {0xffff'ffff'ffff'ffff, 16}, {1, ~std::uint64_t{0}}, {1, 17}, {(7ULL << 32) | 1, 56}};
+  const std::vector<std::vector<std::uint64_t>> wrong{{0xffff'ffff'ffff'ffff, 16},
+                                                      {1, ~std::uint64_t{0}},
+                                                      {1, 17},
+                                                      {(7ULL << 32) | 1, sizeof(Post)}};
   for (const auto& head : wrong) {
     const auto ends = connected();
     RemoteMachine engine(ends[1], memory, {0});
