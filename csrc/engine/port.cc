@@ -187,6 +187,10 @@ Port::Port(PortMemory memory, std::size_t number)
   PRISM_CHECK(number < memory_.ranks());
 }
 
+bool PortMemory::is_closed() const noexcept {
+  return head().closed.load(std::memory_order_acquire) != 0;
+}
+
 bool Port::is_closed() const noexcept {
   return memory_.head().closed.load(std::memory_order_acquire) != 0;
 }

@@ -39,6 +39,7 @@ class PortMemory {
   bool is_timed() const noexcept;
   // The engine is done: ranks that still post go on without it, and are told 0.
   void close() const;
+  bool is_closed() const noexcept;
 
  private:
   friend class Port;

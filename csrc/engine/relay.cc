@@ -103,11 +103,13 @@ void Relay::listen() {
 }
 
 void Relay::run(const PortRanks::Idle& idle) {
+  struct Closed {};
   std::vector<std::uint32_t> numbers(memory_.ranks());
   std::iota(numbers.begin(), numbers.end(), 0U);
   PortRanks ranks(memory_, numbers, [&](std::uint32_t number, std::chrono::nanoseconds silent) {
     idle(number, silent);
     if (lost()) throw Error(engine_gone);
+    if (memory_.is_closed()) throw Closed();  // what ranks post now may never come
   });
   std::vector<Post> posts;
   std::size_t running = numbers.size();
@@ -124,7 +126,12 @@ void Relay::run(const PortRanks::Idle& idle) {
         throw Error(engine_gone);
       }
     }
-    if (!any) ranks.wait();
+    if (any) continue;
+    try {
+      ranks.wait();
+    } catch (const Closed&) {
+      return;
+    }
   }
 }
 
