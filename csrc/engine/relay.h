@@ -65,7 +65,8 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
   ~Relay();  // ends the connection
 
-  // Until all ranks have ended, or the mailboxes are closed. `idle` as for PortRanks. Error: the engine's machine is gone.
+  // Until all ranks have ended, or the mailboxes are closed. `idle` as for PortRanks. Error: the
+  // engine's machine is gone.
   void run(const PortRanks::Idle& idle);
   bool send_text(std::string_view text) { return connection_.send_text(text); }
   std::optional<std::string> take_text() { return texts_.take(); }
