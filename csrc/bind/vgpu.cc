@@ -175,8 +175,10 @@ void init_vgpu(nb::module_& m) {
       [](std::string_view kind, std::string_view label) {
         Session::get().mark(mark_of(kind), label);
       },
-      nb::arg("kind"), nb::arg("label") = "");
-  m.def("vgpu_num_iterations", [] { return Session::get().num_iterations(); });
+      nb::arg("kind"), nb::arg("label") = "", nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "vgpu_num_iterations", [] { return Session::get().num_iterations(); },
+      nb::call_guard<nb::gil_scoped_release>());
   m.def("vgpu_communicators", [] {
     std::vector<CommunicatorTuple> out;
     for (const OpenCommunicator& open : Session::get().communicators()) {
@@ -214,7 +216,8 @@ void init_vgpu(nb::module_& m) {
         return Session::get().communicate(reinterpret_cast<void*>(stream), {&op, 1});
       },
       nb::arg("stream"), nb::arg("slot"), nb::arg("kind"), nb::arg("dtype"), nb::arg("detail"),
-      nb::arg("peer"), nb::arg("bytes"), nb::arg("tag") = 0);
+      nb::arg("peer"), nb::arg("bytes"), nb::arg("tag") = 0,
+      nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "vgpu_set_members",
       [](std::uint32_t slot, const std::vector<std::uint32_t>& members) {
@@ -254,8 +257,9 @@ void init_vgpu(nb::module_& m) {
         Session::get().answer_reads(std::move(kept));
       },
       nb::arg("answers"));
-  m.def("vgpu_detach", [] { Session::get().detach(); });
-  m.def("vgpu_stop", [] { Session::get().stop(); });
+  // Whoever waits for another thread of the rank lets go of the interpreter: a rule may run there.
+  m.def("vgpu_detach", [] { Session::get().detach(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def("vgpu_stop", [] { Session::get().stop(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def("vgpu_report", [] { return Session::get().report(); });
   m.def(
       "vgpu_finish",

@@ -67,6 +67,7 @@ ReplayResult Replayer::result() {
   }
   for (const std::uint32_t i : outside_ranks_) {
     const Recorded& recorded = ranks_[i].outside->recorded;
+    if (timed_ != nullptr) out.late_ns.push_back(ranks_[i].outside->late_ns);
     if (!recorded.left().empty()) {
       out.diverged.push_back(ranks_[i].rank);
       warnings_.push_back(cat(recorded.left(), "; ghosts followed it from there"));
@@ -74,7 +75,6 @@ ReplayResult Replayer::result() {
     }
     std::string odd = recorded.polling();
     if (!odd.empty()) warnings_.push_back(std::move(odd));
-    if (timed_ != nullptr) out.late_ns.push_back(ranks_[i].outside->late_ns);
   }
   out.warnings = std::move(warnings_);
   return out;

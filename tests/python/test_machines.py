@@ -91,7 +91,9 @@ def test_machines_connect_whoever_else_knocks(store):
     while not store.values:
         time.sleep(0.01)
     place = json.loads(store.get("prism/emulate"))
-    for data in (b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff\xff\xff\xff", b"\x02\0\0\0{}", b"\x02\0\0\0[]"):
+    token = place["token"].encode()
+    wrong = [b"GET / HTTP/1.0\r\n\r\n", b"0" * len(token) + b"[" * 65536]
+    for data in [b"", *wrong, *(token + rest for rest in (b"\xff" * 4, b"\x02\0\0\0{}", b"\x02\0\0\0[]"))]:
         with socket.create_connection((place["address"], place["port"])) as stranger:
             stranger.sendall(data)
     others = [threading.Thread(target=join, args=(number, 3, found)) for number in (2, 1)]

@@ -224,6 +224,20 @@ def test_ghosts_of_an_emulation_send_what_the_rules_say(tmp_path):
 
 
 @pytest.mark.torch
+def test_a_rule_that_fails_in_an_emulation_ends_its_rank(tmp_path):
+    """There it runs in a thread beside the program's."""
+    graph = run(tmp_path, None)
+    (tmp_path / "rules.py").write_text(
+        "from prismcore.rules import rule\n@rule()\ndef odd(call, received):\n    return 1 / 0\n"
+    )
+    options = EmulateOptions(
+        command=["train.py"], sandbox=[0, 1], rules=Path("rules.py"), working_directory=tmp_path
+    )
+    with pytest.raises(RankFailedError, match="ZeroDivisionError: division by zero"):
+        emulate(graph, options)
+
+
+@pytest.mark.torch
 def test_rules_that_change_nothing_leave_the_record_as_it_is(tmp_path):
     without = run(tmp_path, None)
     kept = "from prismcore.rules import rule\n@rule()\ndef keep(call, received): ...\n"

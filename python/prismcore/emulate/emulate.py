@@ -176,6 +176,7 @@ class _Emulation:
             raise stopped
         failed = set() if failure is None else set(failure.failed)  # wait for the engine for ever
         self._progress("gathering what the sandbox ranks recorded")
+        ports.close()  # what a rank that was made to fail still posts is nobody's
         others.end(failed)
         return raw, here.gather(failed) | others.gather(), began, took
 
@@ -194,7 +195,7 @@ class _Emulation:
     def _sandbox_result(self, rank: int, raw: dict[str, Any], peaks: Peaks) -> SandboxResult:
         at = raw["ranks"].tolist().index(rank)
         iterations: int = raw["iterations"]
-        ends = raw["iteration_end_ns"].reshape(-1, iterations)[at].tolist()
+        ends = raw["iteration_end_ns"].reshape(len(raw["ranks"]), iterations)[at].tolist()
         return SandboxResult(
             iteration_time_ns=[end - begin for begin, end in zip([0, *ends], ends, strict=False)],
             peak_allocated_bytes=peaks[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import prismcore
@@ -102,7 +104,8 @@ def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> It
 
 
 def _job(graph: Graph, options: EmulateOptions) -> str:
-    """Names what has to be the same on all machines."""
+    """Names what has to be the same on all machines. Raises EmulateError: rules that cannot be read."""
+    folder = options.working_directory or Path.cwd()
     parts = (
         prismcore.__version__,
         graph.digest(),
@@ -111,7 +114,9 @@ def _job(graph: Graph, options: EmulateOptions) -> str:
         options.perturbation,
         options.on_divergence,
         options.routing,
-        options.rules,
+        None if options.rules is None else (folder / options.rules).read_bytes(),
+        sorted(options.preload),
+        sorted(options.environment.items()),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -126,14 +131,14 @@ def _store() -> _Store:
 def _gather(machines: Machines, store: _Store, job: str) -> None:
     address = os.environ["MASTER_ADDR"]
     token = secrets.token_hex(16)
-    with _listener(address) as listener:
+    with _listener() as listener:
         listener.settimeout(_POLL_S)
         store.set(_KEY, json.dumps({"address": address, "port": listener.getsockname()[1], "token": token}))
         found: dict[int, socket.socket] = {}
         machines.connections = []
         try:
             for _ in _waiting(lambda: f"{machines.count - 1 - len(found)} of {machines.count} machines"):
-                with suppress(TimeoutError):
+                with suppress(TimeoutError, ConnectionError):
                     connection, _ = listener.accept()
                     hello = _hello(connection, token)
                     if hello is None or hello["machine"] in found:
@@ -151,25 +156,27 @@ def _gather(machines: Machines, store: _Store, job: str) -> None:
             machines.connections = [found[number] for number in sorted(found)]
 
 
-def _listener(address: str) -> socket.socket:
-    """At the address by which others know this machine, where it is one of this machine's own."""
-    try:
-        return socket.create_server((address, 0))
-    except OSError:
-        return socket.create_server(("", 0))
+def _listener() -> socket.socket:
+    """On every address of this machine: others may know it by another name than it does itself. Who does
+    not have the token of the store is sent away."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
 
 
 def _hello(connection: socket.socket, token: str) -> dict[str, Any] | None:
     """What a machine says of itself; None where it is none of ours."""
     connection.settimeout(_HELLO_S)
+    until = time.monotonic() + _HELLO_S
     try:
-        size = int.from_bytes(_read(connection, 4), "little")
+        given = _read(connection, len(token), until)
+        if not secrets.compare_digest(given, token.encode()):
+            return None
+        size = int.from_bytes(_read(connection, 4, until), "little")
         if size > _HELLO_BYTES:
             return None
-        data = _read(connection, size)
-        hello = json.loads(data)
-        ours = secrets.compare_digest(str(hello["token"]), token) and isinstance(hello["machine"], int)
-        hello["job"]
+        hello = json.loads(_read(connection, size, until))
+        ours = isinstance(hello["machine"], int) and isinstance(hello["job"], str)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     connection.settimeout(None)
@@ -189,16 +196,21 @@ def _connect(machines: Machines, store: _Store, job: str) -> socket.socket:
             f"machine 0 at {place['address']}, port {place['port']} cannot be reached: {error}"
         ) from None
     connection.settimeout(None)
-    hello = {"token": place["token"], "machine": machines.number, "job": job}
-    data = json.dumps(hello).encode()
-    connection.sendall(len(data).to_bytes(4, "little") + data)
+    data = json.dumps({"machine": machines.number, "job": job}).encode()
+    try:
+        connection.sendall(place["token"].encode() + len(data).to_bytes(4, "little") + data)
+    except OSError as error:
+        connection.close()
+        raise EmulateError(f"machine 0 at {place['address']} went away: {error}") from None
     return connection
 
 
-def _read(connection: socket.socket, size: int) -> bytes:
+def _read(connection: socket.socket, size: int, until: float = math.inf) -> bytes:
     """Just so many bytes: what comes behind them is not for this module."""
     data = b""
     while len(data) < size:
+        if time.monotonic() > until:
+            raise OSError("the other side is slow")
         more = connection.recv(size - len(data))
         if not more:
             raise OSError("the other side is gone")

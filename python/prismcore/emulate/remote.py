@@ -34,7 +34,7 @@ def _failure_of(told: dict[str, Any]) -> PrismError:
 
 
 class OtherMachines:
-    """As machine 0 sees them. Leave its ``with`` block and the connections are gone."""
+    """As machine 0 sees them."""
 
     def __init__(self, machines: Machines, sandbox: Sequence[int], ports: _core.PortMemory) -> None:
         self._shares = [share_of(sandbox, number, machines.count) for number in range(1, machines.count)]
@@ -44,14 +44,14 @@ class OtherMachines:
             for connection, share in zip(machines.connections, self._shares, strict=True)
         ]
         self._peaks: dict[int, Peaks] = {}
-        self._words: list[str] = []
+        self._words: dict[int, str] = {}
 
     def look_after(self) -> None:
         """Raises what a machine failed with."""
         for number, machine in enumerate(self.machines, start=1):
             lost = machine.lost  # what it said before is still to be heard
             while (text := machine.take_text()) is not None:
-                self._hear(json.loads(text))
+                self._hear(number, json.loads(text))
             share = self._shares[number - 1]
             if lost and not self._peaks.keys() >= set(share):
                 raise EmulateError(
@@ -85,17 +85,17 @@ class OtherMachines:
             except PrismError as failure:
                 return f"; then {failure}"
             time.sleep(_POLL_S)
-        return "".join(self._words)
+        return "".join(words for _, words in sorted(self._words.items()))
 
     def stop(self, failure: BaseException) -> None:
         for machine in self.machines:
             machine.send_text(_failure_text(failure))
 
-    def _hear(self, told: dict[str, Any]) -> None:
+    def _hear(self, number: int, told: dict[str, Any]) -> None:
         if "failed" in told:
             raise _failure_of(told["failed"])
         if "words" in told:
-            self._words.append(told["words"])
+            self._words[number] = told["words"]
         for rank, peaks in told.get("peaks", {}).items():
             self._peaks[int(rank)] = (peaks[0], peaks[1])
 

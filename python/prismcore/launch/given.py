@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,6 +58,7 @@ class RuleDoor:
         self._had = [0] * len(rules)
         self._due: dict[int, tuple[Rule, Call]] = {}
         self._next = 0
+        self._lock = threading.Lock()  # backward passes communicate from a thread of their own
         self._hooks = (_Match(self._match), _Fill(self._fill))  # the door keeps only their addresses
 
     def install(self, door: ctypes.CDLL) -> None:
@@ -94,14 +96,16 @@ class RuleDoor:
         i = next((i for i, rule in enumerate(self._rules) if rule.fits(call)), None)
         if i is None:
             return -1
-        number, self._next = self._next, self._next + 1
-        self._due[number] = (self._rules[i], replace(call, number=self._had[i]))
-        self._had[i] += 1
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._due[number] = (self._rules[i], replace(call, number=self._had[i]))
+            self._had[i] += 1
         return number
 
     def _fill(self, number: int, to: int, size: int) -> None:
-        rule, call = self._due.pop(number)
         try:
+            rule, call = self._due.pop(number)
             _fill_with(rule, call, to, size)
         except BaseException as error:
             self._failed(error)

@@ -10,6 +10,7 @@ import pickle
 import runpy
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -259,7 +260,8 @@ class RankRun:
         """Writes the record and ends the process, without the ways out of Python or torch."""
         if os.getpid() != self._pid:
             os._exit(status)  # a process that the program forked: the record is not its own to write
-        signal.signal(STOP_SIGNAL, signal.SIG_IGN)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(STOP_SIGNAL, signal.SIG_IGN)
         if end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED):
             _core.vgpu_detach()  # so that the engine of an emulation waits for the reason
         summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
