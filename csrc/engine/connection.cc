@@ -31,8 +31,17 @@ Connection::Connection(int fd) : fd_(fd) {
   if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) != 0 || kind != SOCK_STREAM) {
     throw Error("the descriptor passed on is not a connected stream socket");
   }
-  const int on = 1;  // an answer is waited for; not on a socket pair, as in tests
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // Not of a socket pair, as in tests: there these calls fail, and nothing is lost.
+  const auto set = [fd](int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);  // an answer is waited for
+  // A machine that has gone without a word is noticed within two minutes.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 90'000);
 }
 
 Connection::~Connection() { close(fd_); }
