@@ -62,7 +62,8 @@ const Op* Recorded::due_mark(const Post& post) {
     if (put_in_) stop("it marks the end of an iteration, and has left out a mark before");
     marks_ = true;
   }
-  if (marks_ || !left_.empty()) return nullptr;
+  // A rank that polls may mark yet.
+  if (marks_ || !left_.empty() || post.op.kind == OpKind::query) return nullptr;
   const Op* op = expected();
   if (op == nullptr || !is_mark(*op)) return nullptr;
   ++next_;
