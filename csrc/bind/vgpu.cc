@@ -95,7 +95,8 @@ Exchange::Payload take(Exchange& exchange, std::size_t from, const MessageKey& k
     Exchange::Payload payload = exchange.take(from, key);
     const auto left = until - std::chrono::steady_clock::now();
     if (payload != nullptr || left.count() <= 0) {
-      exchange.note_wait(payload == nullptr ? std::optional(from) : std::nullopt);
+      exchange.note_stuck(payload == nullptr ? std::optional(from) : std::nullopt);
+      exchange.note_wait(payload == nullptr);
       return payload;
     }
     if (!exchange.progress()) exchange.sleep(seen, left);

@@ -265,13 +265,13 @@ bool JointLaunch::step() {
       taken.encoded = exchange.take(taken.from, taken.key);
       if (taken.encoded != nullptr) continue;
       if (!exchange.is_over()) {
-        exchange.note_wait(taken.from);
+        exchange.note_stuck(taken.from);
         return false;
       }
       if (taken.fallback) taken.encoded = given_[*taken.fallback].encoded;
     }
   }
-  exchange.note_wait(std::nullopt);
+  exchange.note_stuck(std::nullopt);
   if (local_) local_();
   for (const Result& result : results_) write(result);
   return true;

@@ -118,9 +118,11 @@ TEST_CASE("what is closed or abandoned keeps nobody waiting") {
   CHECK(one.number_of(9) == 1);
   CHECK(!one.number_of(6));
   CHECK(!memory.waits_for(0));
-  one.note_wait(1);
+  one.note_stuck(1);
+  CHECK(!memory.waits_for(0));  // a stream of it does, its program goes on
+  one.note_wait(true);
   CHECK(memory.waits_for(0) == 1);
-  one.note_wait(std::nullopt);
+  one.note_wait(false);
   CHECK(!memory.waits_for(0));
 
   two.leave(0, {1, 1}, std::make_shared<const Bytes>(Bytes(100'000)));
@@ -131,7 +133,11 @@ TEST_CASE("what is closed or abandoned keeps nobody waiting") {
   CHECK(!one.is_over());
 
   std::thread sleeper([&] {
-    while (!one.is_over()) one.sleep(one.news(), std::chrono::seconds(30));
+    for (;;) {
+      const std::uint32_t seen = one.news();
+      if (one.is_over()) break;
+      one.sleep(seen, std::chrono::seconds(30));
+    }
   });
   memory.close();
   sleeper.join();

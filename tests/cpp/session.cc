@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -215,6 +216,33 @@ TEST_CASE("a block that is handed out again is cleared behind the work that stil
   CHECK(ops[1].kind == OpKind::allocate);
   CHECK(ops[1].bytes == 512);
   CHECK(ops[3].kind == OpKind::free);
+}
+
+TEST_CASE("a block is cleared behind work on it that another thread is in the middle of") {
+  Session& session = Session::get();
+  session.start(rank_options());
+  Runtime& gpu = Runtime::get();
+  auto* device = static_cast<char*>(gpu.allocate(2 * mib, 0));
+  gpu.block_allocated(device, 512);
+  std::atomic<bool> begun{false}, may_end{false};
+  session.enqueue(nullptr,
+                  [&] {
+                    begun = true;
+                    while (!may_end) std::this_thread::yield();
+                    std::strcpy(device, "late");
+                    session.note_written(device, 5);
+                  },
+                  {range_of(device, 5)});
+  std::thread looks([&] { session.drain(nullptr); });
+  while (!begun) std::this_thread::yield();
+  gpu.block_freed(512);
+  gpu.block_allocated(device, 512);
+  may_end = true;
+  looks.join();
+  gpu.synchronize_device();
+  CHECK(std::string(device).empty());
+  gpu.free(device);
+  finish();
 }
 
 TEST_CASE("memory: accounting, refusal, and what the report says of it") {

@@ -182,6 +182,8 @@ struct Session::Impl {
   // Queues. `lock` holds `mutex.state`; drain_mutex is held too.
   using StateLock = std::unique_lock<std::mutex>;
   void drain_until(Stream& stream, std::uint64_t move, StateLock& lock);
+  void run_first(Stream& stream, StateLock& lock);
+  void pop(Stream& stream);
   // That live now, the default stream aside: queues are looked at while more may be made.
   std::vector<Stream*> all_streams();
   // What need not wait, on all streams; false: nothing.
@@ -202,7 +204,7 @@ struct Session::Impl {
   void zero_in_order(Range range);  // holds neither
   void push(Stream& stream, Move move);
   std::uint64_t pending = 0;  // moves in all queues
-  // Now if nothing is before it in the stream, else in its place. `mutex` is held.
+  // Behind what is in the stream. `mutex` is held.
   void move_in_order(Stream& stream, std::function<void(Impl&)> move, std::vector<Range> touches);
 
   // Values. `mutex.state` is held.

@@ -84,14 +84,17 @@ void* Runtime::allocate(std::int64_t bytes, std::int32_t device) {
 }
 
 bool Runtime::free(void* address, bool device_waits) {
+  if (device_waits && impl_.recording()) {
+    const std::lock_guard lock(impl_.mutex);
+    const auto block = impl_.memory.find(address);
+    if (!block || block->range.begin != reinterpret_cast<std::uintptr_t>(address)) return false;
+    impl_.clock_call(OpKind::device_sync, 0, [this] { impl_.clock.sync_device(); });
+  }
   impl_.drain_everything();
   const std::lock_guard lock(impl_.mutex);
   const auto block = impl_.memory.free(address);
   if (!block) return false;
   impl_.used(block->device) -= static_cast<std::int64_t>(block->range.size());
-  if (device_waits && impl_.recording()) {
-    impl_.clock_call(OpKind::device_sync, 0, [this] { impl_.clock.sync_device(); });
-  }
   impl_.memory_op(OpKind::release, block->asked_bytes, impl_.options.device.host.reserve_ns);
   return true;
 }

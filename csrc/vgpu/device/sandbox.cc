@@ -58,24 +58,19 @@ bool Session::Impl::move_on(Stream& stream, StateLock& lock) {
   std::deque<Move>& moves = stream.queue.moves;
   while (!moves.empty()) {
     Move& front = moves.front();
+    if (front.runs) break;
     if (front.wait_stream != nullptr) {
       if (!front.wait_stream->queue.is_done(front.wait_move)) break;
-      moves.pop_front();
+      pop(stream);
     } else if (front.step) {
       lock.unlock();
       const bool done = front.step();
       lock.lock();
       if (!done) break;
-      moves.pop_front();
+      pop(stream);
     } else {
-      const Move next = std::move(front);
-      moves.pop_front();
-      lock.unlock();
-      next.run();
-      lock.lock();
+      run_first(stream, lock);
     }
-    ++stream.queue.done;
-    --pending;
     moved = true;
   }
   return moved;

@@ -21,6 +21,7 @@ struct Move {
   Stream* wait_stream = nullptr;
   std::uint64_t wait_move = 0;
   std::vector<Range> touches{};  // device ranges it reads or writes; empty: not known, maybe all
+  bool runs = false;  // now: it stays in its queue, for those who look at what touches a range
 };
 
 // Moves are counted from 1; those up to `done` have run.

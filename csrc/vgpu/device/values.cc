@@ -21,23 +21,37 @@ void Session::Impl::drain_until(Stream& stream, std::uint64_t move, StateLock& l
     // Others of this process that look may go on meanwhile.
     lock.unlock();
     drain_mutex.unlock();
+    exchange->note_wait(true);
     exchange->sleep(seen, std::chrono::milliseconds(100));
     drain_mutex.lock();
     lock.lock();
+    exchange->note_wait(false);
   }
   while (queue.done < move && !queue.moves.empty()) {
-    const Move next = std::move(queue.moves.front());
-    queue.moves.pop_front();
+    const Move& next = queue.moves.front();
+    if (next.runs) return;  // it called in again, and cannot wait for itself
     if (next.wait_stream != nullptr) {
       drain_until(*next.wait_stream, next.wait_move, lock);
+      pop(stream);
     } else {
-      lock.unlock();  // it may wait for another process, or be a callback that calls in again
-      next.run();
-      lock.lock();
+      run_first(stream, lock);
     }
-    ++queue.done;
-    --pending;
   }
+}
+
+void Session::Impl::run_first(Stream& stream, StateLock& lock) {
+  Move& first = stream.queue.moves.front();
+  first.runs = true;
+  lock.unlock();  // it may wait for another process, or be a callback that calls in again
+  first.run();
+  lock.lock();
+  pop(stream);
+}
+
+void Session::Impl::pop(Stream& stream) {
+  stream.queue.moves.pop_front();
+  ++stream.queue.done;
+  --pending;
 }
 
 void Session::Impl::drain_stream(Stream& stream) {

@@ -140,14 +140,15 @@ class SandboxRanks:
 
     def _kept_by(self, rank: int) -> int:
         """Whose bytes a rank waits for, directly or not; itself where it waits for nobody's."""
-        for _ in self._ranks:
-            if rank not in self._ranks:
-                break
-            kept_by = self._exchange.waits_for(self._ranks.index(rank))
+        seen = [rank]
+        while seen[-1] in self._ranks:
+            kept_by = self._exchange.waits_for(self._ranks.index(seen[-1]))
             if kept_by is None:
-                break
-            rank = self._ranks[kept_by]
-        return rank
+                return seen[-1]
+            if self._ranks[kept_by] in seen:  # they wait for each other
+                return rank
+            seen.append(self._ranks[kept_by])
+        return seen[-1]
 
     def _take(self, end: RankEnd) -> None:
         check_end(end, self._world_size)
