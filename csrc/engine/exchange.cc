@@ -1,33 +1,26 @@
 #include "engine/exchange.h"
 
-#include <linux/futex.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <climits>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/text.h"
+#include "engine/futex.h"
 
 namespace prism {
 namespace {
 
 constexpr std::uint64_t magic = 0x31484358'4d535250;  // "PRSMXCH1"
 constexpr std::size_t line = 64;
+constexpr const char* purpose = "bytes between the running ranks";
 constexpr std::size_t slot_bytes = 4096;
 
 using Word = std::atomic<std::uint32_t>;
 using Count = std::atomic<std::uint64_t>;
-static_assert(Word::is_always_lock_free && Count::is_always_lock_free);
+static_assert(Count::is_always_lock_free);
 
 // A place of an inbox. `turn` says whose it is: a number that senders draw: free for that sender;
 // one more: full, for the receiver (D. Vyukov's bounded queue). Kept less the place's own number,
@@ -43,11 +36,6 @@ struct Slot {
 };
 static_assert(sizeof(Slot) <= line);
 constexpr std::size_t chunk_bytes = slot_bytes - line;
-
-[[noreturn]] void fail(const char* what) {
-  throw Error(engine::cat("shared memory for bytes between the running ranks: ", what, ": ",
-                          std::strerror(errno)));
-}
 
 }  // namespace
 
@@ -69,7 +57,7 @@ struct Inbox {
   void ring() noexcept {
     news.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) == 0) return;
-    syscall(SYS_futex, &news, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    futex_wake(news, INT_MAX);
   }
 };
 
@@ -92,69 +80,38 @@ Slot& slot_of(Inbox& inbox, std::uint64_t chunks, std::uint64_t number) noexcept
 
 }  // namespace
 
-struct ExchangeMemory::Mapping {
-  const int fd;
-  std::size_t bytes = 0;
-  void* memory = MAP_FAILED;
-
-  explicit Mapping(int descriptor) : fd(descriptor) {}
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
-    if (memory != MAP_FAILED) munmap(memory, bytes);
-    if (fd >= 0) ::close(fd);
-  }
-  void map(std::size_t size) {
-    bytes = size;
-    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) fail("mapping it");
-  }
-};
-
 ExchangeMemory ExchangeMemory::create(std::span<const std::uint32_t> ranks, std::size_t chunks) {
   PRISM_CHECK(!ranks.empty() && chunks >= 2 && (chunks & (chunks - 1)) == 0);
   PRISM_CHECK(std::is_sorted(ranks.begin(), ranks.end()));
-  const auto mapping = std::make_shared<Mapping>(memfd_create("prism-exchange", MFD_CLOEXEC));
-  if (mapping->fd < 0) fail("memfd_create");
-  const std::size_t bytes = whole_bytes(ranks.size(), chunks);
-  if (ftruncate(mapping->fd, static_cast<off_t>(bytes)) != 0) fail("its size");
-  mapping->map(bytes);
-  auto* head = new (mapping->memory) ExchangeHead;
+  const ExchangeMemory made(
+      SharedMemory::create("prism-exchange", purpose, whole_bytes(ranks.size(), chunks)));
+  auto* head = new (made.memory_.data()) ExchangeHead;
   head->ranks = ranks.size();
   head->chunks = chunks;
   std::copy(ranks.begin(), ranks.end(), reinterpret_cast<std::uint32_t*>(head + 1));
-  const ExchangeMemory made(mapping);
   for (std::size_t r = 0; r < ranks.size(); ++r) new (&made.inbox(r)) Inbox;
   head->magic = magic;
   return made;
 }
 
 ExchangeMemory ExchangeMemory::open(int fd) {
-  const auto mapping = std::make_shared<Mapping>(fd);
-  struct stat status{};
-  if (fstat(fd, &status) != 0) fail("its descriptor");
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (bytes < sizeof(ExchangeHead)) {
-    throw Error("the descriptor passed on is not shared memory for bytes between ranks");
-  }
-  mapping->map(bytes);
-  const ExchangeMemory made(mapping);
+  const ExchangeMemory made(SharedMemory::open(fd, purpose, sizeof(ExchangeHead)));
   const ExchangeHead& head = made.head();
-  if (head.magic != magic || whole_bytes(head.ranks, head.chunks) != bytes) {
+  if (head.magic != magic || whole_bytes(head.ranks, head.chunks) != made.memory_.bytes()) {
     throw Error("the descriptor passed on is not shared memory for bytes of this version");
   }
   return made;
 }
 
-int ExchangeMemory::fd() const noexcept { return mapping_->fd; }
+int ExchangeMemory::fd() const noexcept { return memory_.fd(); }
 ExchangeHead& ExchangeMemory::head() const noexcept {
-  return *static_cast<ExchangeHead*>(mapping_->memory);
+  return *static_cast<ExchangeHead*>(memory_.data());
 }
 std::span<const std::uint32_t> ExchangeMemory::ranks() const noexcept {
   return {reinterpret_cast<const std::uint32_t*>(&head() + 1), head().ranks};
 }
 Inbox& ExchangeMemory::inbox(std::size_t number) const noexcept {
-  auto* first = static_cast<std::byte*>(mapping_->memory) + head_bytes(head().ranks);
+  auto* first = static_cast<std::byte*>(memory_.data()) + head_bytes(head().ranks);
   return *reinterpret_cast<Inbox*>(first + number * inbox_bytes(head().chunks));
 }
 
@@ -317,9 +274,8 @@ void Exchange::abandon() {
 std::uint32_t Exchange::news() const noexcept { return mine_.news.load(std::memory_order_seq_cst); }
 
 void Exchange::sleep(std::uint32_t seen, std::chrono::nanoseconds longest) const {
-  const timespec time{longest.count() / 1'000'000'000, longest.count() % 1'000'000'000};
   mine_.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  syscall(SYS_futex, &mine_.news, FUTEX_WAIT, seen, &time, nullptr, 0);
+  futex_sleep(mine_.news, seen, longest);
   mine_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/shared_memory.h"
+
 namespace prism {
 
 struct ExchangeHead;  // exchange.cc: the shared memory's first part
@@ -42,12 +44,11 @@ class ExchangeMemory {
 
  private:
   friend class Exchange;
-  struct Mapping;
-  explicit ExchangeMemory(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+  explicit ExchangeMemory(SharedMemory memory) : memory_(std::move(memory)) {}
   ExchangeHead& head() const noexcept;
   Inbox& inbox(std::size_t number) const noexcept;
 
-  std::shared_ptr<const Mapping> mapping_;
+  SharedMemory memory_;
 };
 
 // The sender adds what tells its messages to one receiver apart.

@@ -15,15 +15,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/futex.h"
 
 namespace prism {
 namespace {
-
-void relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 class SteadyClock final : public PaceClock {
  public:
@@ -104,7 +99,7 @@ Lateness pace_alone(PaceClock& clock, std::int64_t interval, std::uint64_t count
     for (; next - now > Pacer::spin_ns; now = clock.now()) {
       clock.sleep(word, 0, next - Pacer::spin_ns);
     }
-    for (; now < next; now = clock.now()) relax();
+    for (; now < next; now = clock.now()) spin_once();
     errors.add(now - next);
   }
   return errors;
@@ -162,7 +157,7 @@ void Pacer::run() {
       continue;
     }
     while (now < next && changes_.load(std::memory_order_acquire) == seen) {
-      relax();
+      spin_once();
       now = clock_.now();
     }
     if (now < next) continue;

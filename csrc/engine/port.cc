@@ -1,45 +1,24 @@
 #include "engine/port.h"
 
-#include <linux/futex.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/text.h"
+#include "engine/futex.h"
 
 namespace prism {
 namespace {
 
 constexpr std::uint64_t magic = 0x31545250'4d535250;  // "PRSMPRT1"
 constexpr std::size_t line = 64;
+constexpr const char* purpose = "the running ranks";
 // Long enough for an answer that is on its way, short enough not to matter where none is.
 constexpr int spins = 2000;
 
 using Word = std::atomic<std::uint32_t>;
-static_assert(Word::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Post) == line);
-
-// Returns on a wake, on a change, or after `longest`.
-void sleep_on(Word& word, std::uint32_t seen, std::chrono::nanoseconds longest) {
-  const timespec time{longest.count() / 1'000'000'000, longest.count() % 1'000'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr, 0);
-}
-
-void wake(Word& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
-
-void relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 // A side that sleeps has said so in `sleeps` first. Both sides read and write it in one step:
 // either the one that rings sees that the other sleeps, or the sleeper sees what came before the
@@ -51,18 +30,18 @@ struct Bell {
   void ring() noexcept {
     if (sleeps.fetch_add(0, std::memory_order_acq_rel) == 0) return;
     rings.fetch_add(1, std::memory_order_release);
-    wake(rings);
+    futex_wake(rings, 1);
   }
   // Until `news()`, or for `longest`.
   template <class News>
   bool wait(News&& news, std::chrono::nanoseconds longest) {
     for (int k = 0; k < spins; ++k) {
       if (news()) return true;
-      relax();
+      spin_once();
     }
     const std::uint32_t seen = rings.load(std::memory_order_acquire);
     sleeps.exchange(1, std::memory_order_acq_rel);
-    if (!news()) sleep_on(rings, seen, longest);
+    if (!news()) futex_sleep(rings, seen, longest);
     sleeps.store(0, std::memory_order_relaxed);
     return news();
   }
@@ -96,73 +75,36 @@ std::byte* slot(PortLayout& port, std::uint64_t slots, std::uint64_t number) noe
   return reinterpret_cast<std::byte*>(&port) + sizeof(PortLayout) + (number & (slots - 1)) * line;
 }
 
-[[noreturn]] void fail(const char* what) {
-  throw Error(
-      engine::cat("shared memory for the running ranks: ", what, ": ", std::strerror(errno)));
-}
-
 }  // namespace
-
-struct PortMemory::Mapping {
-  const int fd;
-  std::size_t bytes = 0;
-  void* memory = MAP_FAILED;
-
-  explicit Mapping(int descriptor) : fd(descriptor) {}
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
-    if (memory != MAP_FAILED) munmap(memory, bytes);
-    if (fd >= 0) ::close(fd);
-  }
-  void map(std::size_t size) {
-    bytes = size;
-    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) fail("mapping it");
-  }
-};
 
 PortMemory PortMemory::create(std::size_t ranks, std::size_t slots, bool timed) {
   PRISM_CHECK(ranks > 0 && slots >= 2 && (slots & (slots - 1)) == 0);
-  const auto mapping = std::make_shared<Mapping>(memfd_create("prism-ports", MFD_CLOEXEC));
-  if (mapping->fd < 0) fail("memfd_create");
-  const std::size_t bytes = whole_bytes(ranks, slots);
-  if (ftruncate(mapping->fd, static_cast<off_t>(bytes)) != 0) fail("its size");
-  mapping->map(bytes);
-  auto* head = new (mapping->memory) PortHead;
+  const PortMemory made(SharedMemory::create("prism-ports", purpose, whole_bytes(ranks, slots)));
+  auto* head = new (made.memory_.data()) PortHead;
   head->ranks = ranks;
   head->slots = slots;
   head->timed = timed ? 1 : 0;
-  const PortMemory made(mapping);
   for (std::size_t r = 0; r < ranks; ++r) new (&made.layout(r)) PortLayout;
   head->magic = magic;
   return made;
 }
 
 PortMemory PortMemory::open(int fd) {
-  const auto mapping = std::make_shared<Mapping>(fd);
-  struct stat status{};
-  if (fstat(fd, &status) != 0) fail("its descriptor");
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (bytes < sizeof(PortHead)) {
-    throw Error("the descriptor passed on is not shared memory for ranks");
-  }
-  mapping->map(bytes);
-  const PortMemory made(mapping);
+  const PortMemory made(SharedMemory::open(fd, purpose, sizeof(PortHead)));
   const PortHead& head = made.head();
-  if (head.magic != magic || whole_bytes(head.ranks, head.slots) != bytes) {
+  if (head.magic != magic || whole_bytes(head.ranks, head.slots) != made.memory_.bytes()) {
     throw Error("the descriptor passed on is not shared memory for ranks of this version");
   }
   return made;
 }
 
-int PortMemory::fd() const noexcept { return mapping_->fd; }
+int PortMemory::fd() const noexcept { return memory_.fd(); }
 std::size_t PortMemory::ranks() const noexcept { return head().ranks; }
 bool PortMemory::is_timed() const noexcept { return head().timed != 0; }
-PortHead& PortMemory::head() const noexcept { return *static_cast<PortHead*>(mapping_->memory); }
+PortHead& PortMemory::head() const noexcept { return *static_cast<PortHead*>(memory_.data()); }
 
 PortLayout& PortMemory::layout(std::size_t rank) const noexcept {
-  auto* at = static_cast<std::byte*>(mapping_->memory) + sizeof(PortHead);
+  auto* at = static_cast<std::byte*>(memory_.data()) + sizeof(PortHead);
   return *reinterpret_cast<PortLayout*>(at + rank * port_bytes(head().slots));
 }
 
@@ -191,9 +133,7 @@ bool PortMemory::is_closed() const noexcept {
   return head().closed.load(std::memory_order_acquire) != 0;
 }
 
-bool Port::is_closed() const noexcept {
-  return memory_.head().closed.load(std::memory_order_acquire) != 0;
-}
+bool Port::is_closed() const noexcept { return memory_.is_closed(); }
 
 void Port::post(const Post& post) {
   PortHead& head = memory_.head();
@@ -202,7 +142,7 @@ void Port::post(const Post& post) {
       taken_ = mine_.taken.load(std::memory_order_acquire);
       return posted_ - taken_ < head.slots || is_closed();
     };
-    // The engine that will make room ends this process if it ends itself.
+    // The engine makes room, or closes, or ends the processes of its ranks with itself.
     while (!room()) {
       head.engine.ring();
       mine_.rank.wait(room, std::chrono::seconds(1));

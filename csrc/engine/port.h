@@ -15,6 +15,7 @@
 
 #include "engine/outside.h"
 #include "engine/pacer.h"
+#include "engine/shared_memory.h"
 
 namespace prism {
 
@@ -44,12 +45,11 @@ class PortMemory {
  private:
   friend class Port;
   friend class PortRanks;
-  struct Mapping;
-  explicit PortMemory(std::shared_ptr<const Mapping> mapping) : mapping_(std::move(mapping)) {}
+  explicit PortMemory(SharedMemory memory) : memory_(std::move(memory)) {}
   PortHead& head() const noexcept;
   PortLayout& layout(std::size_t rank) const noexcept;
 
-  std::shared_ptr<const Mapping> mapping_;
+  SharedMemory memory_;
 };
 
 // The rank's side. One thread at a time.

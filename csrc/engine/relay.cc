@@ -1,5 +1,6 @@
 #include "engine/relay.h"
 
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -106,32 +107,39 @@ void Relay::run(const PortRanks::Idle& idle) {
   struct Closed {};
   std::vector<std::uint32_t> numbers(memory_.ranks());
   std::iota(numbers.begin(), numbers.end(), 0U);
-  PortRanks ranks(memory_, numbers, [&](std::uint32_t number, std::chrono::nanoseconds silent) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto often = std::chrono::milliseconds(100);
+  Clock::time_point looked = Clock::now();
+  const auto look = [&](std::uint32_t number, std::chrono::nanoseconds silent) {
+    looked = Clock::now();
     idle(number, silent);
     if (lost()) throw Error(engine_gone);
     if (memory_.is_closed()) throw Closed();  // what ranks post now may never come
-  });
+  };
+  PortRanks ranks(memory_, numbers, look);
   std::vector<Post> posts;
   std::size_t running = numbers.size();
-  while (running != 0) {
-    bool any = false;
-    for (const std::uint32_t number : numbers) {
-      posts.clear();
-      ranks.take(number, posts);
-      if (posts.empty()) continue;
-      any = true;
-      if (posts.back().ended) --running;
-      if (!connection_.send(FrameKind::posts, number, std::as_bytes(std::span(posts)))) {
+  try {
+    while (running != 0) {
+      bool any = false;
+      for (const std::uint32_t number : numbers) {
+        posts.clear();
+        ranks.take(number, posts);
+        if (posts.empty()) continue;
+        any = true;
+        if (posts.back().ended) --running;
+        if (connection_.send(FrameKind::posts, number, std::as_bytes(std::span(posts)))) continue;
         idle(number, {});
         throw Error(engine_gone);
       }
+      if (!any) {
+        ranks.wait();
+      } else if (Clock::now() - looked >= often) {
+        look(0, {});  // also where posts come all the time
+      }
     }
-    if (any) continue;
-    try {
-      ranks.wait();
-    } catch (const Closed&) {
-      return;
-    }
+  } catch (const Closed&) {
+    return;
   }
 }
 
