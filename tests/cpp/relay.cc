@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/playback.h"
 #include "random_job.h"
 
 using namespace prism;
@@ -29,51 +29,33 @@ std::array<int, 2> connected() {
 
 void nothing(std::uint32_t, std::chrono::nanoseconds) {}
 
-// Posts what a rank recorded, as its process would.
-void act(const Job& job, std::uint32_t rank, const PortMemory& memory, std::size_t number,
-         std::size_t ops = SIZE_MAX) {
+// The process of a rank.
+void act(const Job& job, std::uint32_t rank, const PortMemory& memory, std::size_t number) {
   Port port(memory, number);
-  for (const Op& op : job.ranks[rank]) {
-    if (ops-- == 0) return;
-    const Post post = test::post_of(job, rank, op);
-    if (post.ask == Ask::nothing) {
-      port.post(post);
-    } else {
-      port.ask(post);
-    }
-  }
-  Post end;
-  end.ended = true;
-  port.post(end);
+  play_back(job.graph, rank, port);
 }
 
-// A machine without the engine, and its ranks; they end without a word after `ops` ops.
+// A machine without the engine, and its ranks.
 struct Machine {
   const PortMemory memory;
   Relay relay;
-  std::atomic<bool> over{false};
   std::vector<std::thread> threads;
 
-  Machine(int fd, const Job& job, const std::vector<std::uint32_t>& ranks,
-          std::size_t ops = SIZE_MAX)
+  Machine(int fd, const Job& job, const std::vector<std::uint32_t>& ranks)
       : memory(PortMemory::create(ranks.size(), 8)), relay(fd, memory) {
     for (std::size_t k = 0; k < ranks.size(); ++k) {
-      threads.emplace_back(
-          [&job, this, rank = ranks[k], k, ops] { act(job, rank, memory, k, ops); });
+      threads.emplace_back([&job, this, rank = ranks[k], k] { act(job, rank, memory, k); });
     }
     threads.emplace_back([this] {
       try {
-        relay.run([this](std::uint32_t, std::chrono::nanoseconds) {
-          if (over) throw Error("this machine is to end");
-        });
-      } catch (const Error&) {  // the engine's side has ended, or this one is to
+        relay.run(nothing);
+      } catch (const Error&) {  // the engine's side has ended
       }
     });
   }
   ~Machine() {
-    memory.close();
+    memory.close();  // a rank's last word is lost where its mailbox is full
     relay.send_text("bye");
-    over = true;  // a rank's last word is lost where its mailbox was full when it was closed
     for (std::thread& thread : threads) thread.join();
   }
 };

@@ -1,7 +1,6 @@
 """The command line as a user meets it: a process, its two streams and its exit code."""
 
 import argparse
-import ast
 import contextlib
 import io
 import json
@@ -9,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jobs
@@ -18,7 +16,6 @@ import pytest
 import prismcore
 from prismcore.cli.main import build_parser, main, split_program
 from prismcore.profiles.cluster import cluster_text
-from prismcore.report.json import dumps
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
@@ -613,160 +610,6 @@ def test_help_imports_neither_the_core_nor_rich():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-BUFFERING = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
-"""Python's own stdout behaves in two ways; containers usually set PYTHONUNBUFFERED."""
-
-
-def leaving_stdout(*args, stdout, unbuffered="", **kwargs):
-    """`prism` with that stdout: exit code and stderr."""
-    command = [sys.executable, "-m", "prismcore", *map(str, args)]
-    environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(
-        command,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment,
-        **kwargs,
-    )
-    return done.returncode, done.stderr
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "--help",
-        "--version",
-        "spare plan --help",
-        "doctor",
-        "doctor --json",
-        "info JOB",
-        "info JOB --json",
-        "check JOB",
-        "check JOB --json",
-        "replay JOB",
-        "replay JOB --json",
-        "export perfetto JOB -o OUT",
-        "export perfetto JOB -o OUT --json",
-        "spare place",
-        "spare place --json",
-        "spare plan --groups 20 --redundancy 2 --steps 50 --seeds 1",
-        "spare simulate --groups 20 --steps 50 --seeds 1 --json",
-    ],
-)
-def test_a_reader_that_has_left_is_exit_1_without_a_word(graphs, tmp_path, command):
-    names = {"JOB": graphs / "job.prism", "OUT": tmp_path / "job.pftrace"}
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "wb") as out:
-        words = [names.get(word, word) for word in command.split()]
-        assert leaving_stdout(*words, stdout=out, unbuffered="1") == (1, "")
-
-
-LARGE = ("spare", "place", "--groups", "20000", "--redundancy", "6", "--json")
-"""Prints some MB: more than any pipe holds."""
-
-
-@BUFFERING
-def test_a_reader_that_leaves_in_the_middle_is_exit_1_without_a_word(unbuffered):
-    read, write = os.pipe()
-    with os.fdopen(write, "wb") as out, ThreadPoolExecutor(1) as pool:
-        done = pool.submit(leaving_stdout, *LARGE, stdout=out, unbuffered=unbuffered)
-        assert os.read(read, 10) == b'{\n  "group'
-        os.close(read)
-        assert done.result() == (1, "")
-
-
-@BUFFERING
-def test_a_pipe_that_does_not_block_gets_all_of_it(unbuffered):
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with ThreadPoolExecutor(1) as pool, os.fdopen(read, "rb") as ours:
-        with os.fdopen(write, "wb") as out:
-            done = pool.submit(leaving_stdout, *LARGE, stdout=out, unbuffered=unbuffered)
-            first = ours.read(1)  # it has begun, and soon finds the pipe full
-        text = first + ours.read()
-        assert done.result() == (0, "")
-    assert len(json.loads(text)["stacks"]) == 20_000
-
-
-@BUFFERING
-@pytest.mark.parametrize("command", [("doctor",), ("--help",)])
-def test_a_full_disk_is_one_line(unbuffered, command):
-    with open("/dev/full", "wb") as out:
-        code, words = leaving_stdout(*command, stdout=out, unbuffered=unbuffered)
-    assert (code, words) == (
-        1,
-        "prism: error: the results cannot be written to stdout: No space left on device\n",
-    )
-
-
-@BUFFERING
-def test_a_disk_that_fills_in_the_middle_is_one_line(tmp_path, unbuffered):
-    import resource
-    import signal
-
-    def little_room():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python does: the write fails instead
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    with open(tmp_path / "out", "wb") as out:
-        code, words = leaving_stdout(*LARGE, stdout=out, unbuffered=unbuffered, preexec_fn=little_room)
-    assert (code, words) == (
-        1,
-        "prism: error: the results cannot be written to stdout: File too large\n",
-    )
-
-
-@pytest.mark.parametrize("command", [("doctor", "--json"), ("--help",)])
-def test_a_closed_stdout_is_one_line(command):
-    code, words = leaving_stdout(*command, stdout=None, preexec_fn=lambda: os.close(1))
-    assert (code, words) == (1, "prism: error: stdout is closed, expected a place for the results\n")
-
-
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "without a reader"])
-@pytest.mark.parametrize(
-    ("command", "code"), [("info none.prism", 1), ("info", 2), ("spare place --groups 0", 2)]
-)
-def test_errors_that_nobody_hears_stay_off_stdout(command, code, close):
-    read, write = os.pipe()
-    os.close(read)
-    program = [sys.executable, "-m", "prismcore", *command.split()]
-    with os.fdopen(write, "wb") as err:
-        done = subprocess.run(
-            program,
-            stdout=subprocess.PIPE,
-            stderr=err,
-            preexec_fn=(lambda: os.close(2)) if close else None,
-            timeout=120,
-            check=False,
-            env=ENVIRONMENT,
-        )
-    assert (done.returncode, done.stdout) == (code, b"")
-
-
-def test_an_encoding_without_box_drawing_is_no_bug():
-    done = prism("spare", "place", env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "????" in done.stdout
-    name = os.fsdecode(b"\xff\xe9.prism")
-    assert dumps({"output": name}).isascii()
-    assert json.loads(dumps({"output": name}))["output"] == name
-
-
-def test_nothing_but_output_writes_to_the_streams():
-    """So that what holds for the commands above holds for all."""
-    package = Path(prismcore.__file__).parent
-    folders = (package / "cli", package / "report")
-    for path in sorted(p for folder in folders for p in folder.rglob("*.py") if p.name != "output.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            called = node.func if isinstance(node, ast.Call) else None
-            assert not (isinstance(called, ast.Name) and called.id == "print"), path
-            assert not (isinstance(called, ast.Attribute) and ast.unparse(called).startswith("sys.std")), path
 
 
 def test_a_missing_core_is_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prismcore.cli import output, parsing
 from prismcore.cli.graphs import check_output
 from prismcore.cli.info import info_json, show_info
-from prismcore.cli.usage import UsageError
+from prismcore.cli.program import add_program_flags, check_program
 from prismcore.errors import PrismError
 from prismcore.rank_list import format_ranks
 
@@ -77,26 +77,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="profile",
         help="host time between calls: of the profile, reproducible, or as measured here (%(default)s)",
     )
-    parser.add_argument(
-        "--routing",
-        type=parsing.routing_rule,
-        default="balanced",
-        metavar="PRESET[:k=v,...]",
-        help="how tokens go to experts, in a program that has some (%(default)s)",
-    )
-    parser.add_argument(
-        "--rules",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="Python file that says what ranks that do not run send (prismcore.rules)",
-    )
-    parser.add_argument(
-        "--preload",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import MODULE once, before ranks are forked; may be given again",
+    add_program_flags(
+        parser,
+        routing="balanced",
+        routing_help="how tokens go to experts, in a program that has some (%(default)s)",
     )
     parser.add_argument(
         "--keep-partial",
@@ -115,10 +99,7 @@ def ranks_choice(text: str) -> str | list[int]:
 def run(args: argparse.Namespace) -> int:
     from prismcore.collect import CollectOptions
 
-    program = [word for word in args.program[:2] if word]
-    if not program or program == ["-m"]:
-        found = "-m without a module" if program else "no program"
-        raise UsageError(f"{found}: expected -- script.py ARGS, or -- -m module ARGS, at the end")
+    check_program(args)
     options = CollectOptions(
         command=args.program,
         world_size=args.world_size,

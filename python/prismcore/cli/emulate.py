@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prismcore.cli import output, parsing
 from prismcore.cli.graphs import open_graph
 from prismcore.cli.perturbation import add_perturbations, perturbation_of, perturbation_words
-from prismcore.cli.usage import UsageError
+from prismcore.cli.program import add_program_flags, check_program
 
 if TYPE_CHECKING:
     from prismcore.emulate import EmulateOptions, EmulateResult
@@ -47,27 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="where a sandbox rank does something else than it recorded: stop and name it (default), or go "
         "on, and ghosts take the sizes of what they meet it in",
     )
-    parser.add_argument(
-        "--routing",
-        type=parsing.routing_rule,
-        default=None,
-        metavar="PRESET[:k=v,...]",
-        help="how tokens go to experts; default: as collected",
-    )
-    parser.add_argument(
-        "--rules",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="Python file that says what ranks that do not run send (prismcore.rules)",
-    )
-    parser.add_argument(
-        "--preload",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import MODULE once, before ranks are forked; may be given again",
-    )
+    add_program_flags(parser, routing=None, routing_help="how tokens go to experts; default: as collected")
     parser.add_argument(
         "--silence",
         type=parsing.positive_time_ns,
@@ -86,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
-    if not args.program:
-        raise UsageError("no program: expected -- script.py ARGS, or -- -m module ARGS, at the end")
+    check_program(args)
     graph = open_graph(args.graph)
     options = EmulateOptions(
         command=args.program,
