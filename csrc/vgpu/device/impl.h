@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -204,6 +205,10 @@ struct Session::Impl {
   void zero_in_order(Range range);  // holds neither
   void push(Stream& stream, Move move);
   std::uint64_t pending = 0;  // moves in all queues
+  // The thread that called detach(): what is queued may need what never comes, and runs no more for
+  // it. Others wait as ever, so that the program does not go on with bytes that are not there.
+  std::atomic<std::thread::id> left_by{};
+  bool has_left() const noexcept { return left_by.load() == std::this_thread::get_id(); }
   // Behind what is in the stream. `mutex` is held.
   void move_in_order(Stream& stream, std::function<void(Impl&)> move, std::vector<Range> touches);
 

@@ -16,6 +16,7 @@ void Session::attach(PortMemory memory, std::size_t number) {
 }
 
 void Session::detach() {
+  impl_->left_by = std::this_thread::get_id();
   const std::lock_guard lock(impl_->mutex);
   impl_->port.reset();
   if (impl_->exchange != nullptr) impl_->exchange->abandon();
@@ -114,7 +115,7 @@ void Session::Impl::run_device() {
 }
 
 void Session::Impl::leave_no_bytes() {
-  if (exchange == nullptr) return;
+  if (exchange == nullptr || has_left()) return;
   while (!exchange->is_over() && !exchange->is_flushed()) {
     const std::uint32_t seen = exchange->news();
     if (!exchange->progress()) exchange->sleep(seen, std::chrono::milliseconds(100));

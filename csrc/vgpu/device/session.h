@@ -117,6 +117,7 @@ class Session {
   // The members of a communicator that run, once it was used; nullptr: none but this one.
   std::shared_ptr<const Company> company(std::uint32_t slot) const;
   // What comes from here on is posted no more: the rank failed, and its end is not its program's.
+  // The calling thread waits for no work of the device any more: it may never be done.
   void detach();
 
   // The end of a rank.

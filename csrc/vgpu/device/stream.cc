@@ -220,6 +220,7 @@ Outcome Runtime::wait(void* stream, void* event) {
 }
 
 void Session::Impl::drain_event(const Event& event) {
+  if (has_left()) return;
   Stream* stream = nullptr;
   std::uint64_t move = 0;
   {

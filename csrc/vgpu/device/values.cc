@@ -55,6 +55,7 @@ void Session::Impl::pop(Stream& stream) {
 }
 
 void Session::Impl::drain_stream(Stream& stream) {
+  if (has_left()) return;
   {
     const std::lock_guard quick(mutex);
     if (stream.queue.idle()) return;
@@ -71,6 +72,7 @@ std::vector<Stream*> Session::Impl::all_streams() {
 }
 
 void Session::Impl::drain_everything() {
+  if (has_left()) return;
   const std::lock_guard draining(drain_mutex);
   StateLock lock(mutex.state);
   drain_until(default_stream, default_stream.queue.issued, lock);

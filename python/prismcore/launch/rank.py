@@ -100,6 +100,7 @@ class RankRun:
         self._port = port
         self._started = time.perf_counter()
         self._pid = os.getpid()
+        self._last_word = threading.Lock()
         self._store = GhostStore(job.world_size)
         self._groups = GroupTable()
         self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
@@ -280,6 +281,7 @@ class RankRun:
                 summary["groups"] = self._groups.rows
             peaks = self._peaks()
             _core.vgpu_stop()  # the flight recorder asks for events: not the program's doing
+            self._last_word.acquire()  # and kept: a thread beside the program's may leave as well
             with contextlib.suppress(RuntimeError, KeyError):  # no flight recorder: no call sites
                 _core.vgpu_set_call_sites(self._call_sites())
             report = json.loads(_core.vgpu_report())
