@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "CollectError",
+    "DataError",
     "DeadlockError",
     "DivergenceError",
     "EmulateError",
@@ -105,3 +106,7 @@ class RuleError(PrismError):
 
 class SpareError(PrismError):
     """A SPARe placement, plan or life-time is asked for with values that cannot be."""
+
+
+class DataError(SpareError):
+    """The data set of a training failed on a sample; the message names the work it belongs to."""
