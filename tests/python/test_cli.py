@@ -36,6 +36,7 @@ FLAGS = {
     "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --policy "
     "--rack-groups --rack-share --redundancy --rejoin-s --repair-s --restart-s --seeds "
     "--spares --steps --swap-s --threads --trace -h",
+    "spare watch": "--help --json --once --refresh-s --rows -h",
     "doctor": "--help --json -h",
 }
 
@@ -105,6 +106,43 @@ EMULATE_KEYS = [
 ]
 EMULATE_RANK_KEYS = ["iteration_time_ns", "peak_allocated_bytes", "peak_reserved_bytes", "late_ns"]
 CHECK_KEYS = ["ok", "file_bytes", "world_size", "ranks", "blocks", "communicators", "events", "error"]
+WATCH_KEYS = [
+    "groups",
+    "alive",
+    "step",
+    "committed",
+    "last_committed",
+    "last_commit_s",
+    "steps_per_s",
+    "failures",
+    "patches",
+    "rejoins",
+    "wipe_outs",
+    "depth",
+    "redundancy",
+    "micro_batches",
+    "epoch",
+    "checkpoint",
+    "lighthouse_lost",
+    "states",
+    "per_group",
+    "events",
+    "files",
+    "damaged_lines",
+    "problems",
+]
+WATCH_GROUP_KEYS = [
+    "group",
+    "state",
+    "step",
+    "last_committed",
+    "parts",
+    "loss",
+    "step_ms",
+    "age_s",
+    "event",
+    "said",
+]
 EXPORT_KEYS = ["output", "ranks", "iteration", "slices", "counter_values", "file_bytes"]
 
 
@@ -161,7 +199,7 @@ def test_everything_after_the_first_dashes_is_untouched():
 
 
 def test_help_and_version_exit_0_on_stdout():
-    nested = (["export", "perfetto", "--help"], ["spare", "plan", "--help"])
+    nested = (["export", "perfetto", "--help"], ["spare", "plan", "--help"], ["spare", "watch", "--help"])
     for args in (["--help"], ["--version"], ["collect", "--help"], *nested):
         done = prism(*args)
         assert (done.returncode, done.stderr) == (0, "")
@@ -182,6 +220,9 @@ def test_help_and_version_exit_0_on_stdout():
         ["info", "x.prism", "--ranks", "3-1"],
         ["collect", "--world-size", "0", "-o", "x.prism", "--", "a.py"],
         ["info", "x.prism", "--", "a.py"],
+        ["spare", "watch"],
+        ["spare", "watch", "x.jsonl", "--refresh-s", "0"],
+        ["spare", "watch", "x.jsonl", "--rows", "0"],
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(args):
@@ -492,7 +533,7 @@ def test_a_terminal_has_colours_unless_it_wants_none(graphs):
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["collect"], ["replay"], ["emulate"], ["export", "perfetto"], ["doctor"]]
+    "args", [[], ["collect"], ["replay"], ["emulate"], ["export", "perfetto"], ["spare", "watch"], ["doctor"]]
 )
 def test_help_fits_80_columns(args):
     shown = on_a_terminal(*args, "--help", COLUMNS="80")

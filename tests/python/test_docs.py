@@ -45,6 +45,7 @@ def test_every_flag_is_documented_and_no_other():
         ("spare place", {*test_cli_spare.PLACE_KEYS}),
         ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
         ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),
+        ("spare watch", {*test_cli.WATCH_KEYS, *test_cli.WATCH_GROUP_KEYS}),
         ("doctor", {"ok", "can", "checks"}),
     ],
 )

@@ -147,6 +147,27 @@ def test_what_a_killed_writer_left_does_not_damage_the_next(tmp_path):
     assert [Event.from_line(line).group for line in path.read_bytes().splitlines()[1:]] == [5, 6]
 
 
+def test_a_log_that_is_taken_away_goes_on_in_a_new_one(tmp_path):
+    path = tmp_path / "run" / "e.jsonl"
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with EventLog(path, group=0) as log:
+        log.emit("commit", step=0)
+        path.rename(tmp_path / "old")
+        log.emit("commit", step=1)
+        path.unlink()
+        path.parent.rmdir()
+        log.emit("commit", step=2)
+        path.unlink()
+        path.mkdir()  # in the way: what comes now is dropped, and later events are not
+        log.emit("commit", step=3)
+        path.rmdir()
+        log.emit("commit", step=4)
+    assert [e.step for e in lines(tmp_path / "old")] == [0]
+    assert [e.step for e in lines(path)] == [4]
+    assert log.dropped == 1
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
 def test_a_field_may_not_take_the_name_of_a_key(tmp_path, caplog):
     with EventLog(tmp_path / "e.jsonl", group=0) as log:
         log.emit("rejoin", step=4, group=3, event="x")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 PLAIN_WIDTH = 110
 """Columns of a table that is written to a file or a pipe."""
@@ -52,6 +52,16 @@ def show(*parts: RenderableType) -> None:
         else:
             console.print(part)
     write("".join(_PADDING.sub(r"\1", line) + "\n" for line in buffer.getvalue().splitlines()))
+
+
+def terminal() -> Console | None:
+    """The terminal that stdout is, where that can be drawn on over and over; None elsewhere."""
+    from rich.console import Console
+
+    if not sys.stdout.isatty():
+        return None
+    console = Console(highlight=False)
+    return None if console.is_dumb_terminal else console
 
 
 def show_warnings(warnings: Iterable[str]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from prismcore.cli.spare import place, plan, simulate
+from prismcore.cli.spare import place, plan, simulate, watch
 
-SUBCOMMANDS = (place, plan, simulate)
+SUBCOMMANDS = (place, plan, simulate, watch)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -83,7 +83,8 @@ class EventLog:
     An event is one ``write`` to a file opened for appending, so that threads and processes of one machine
     may share a file, and any of them may be killed. (Not so over NFS: there take a file each, by ``{group}``
     in the path.) An event that cannot be written is counted in :attr:`dropped`; the first one, and the fault
-    of a listener, is a warning of the logger of this module.
+    of a listener, is a warning of the logger of this module. A file that is renamed or removed while it is
+    written (logrotate) is followed by a new one at the same path.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class EventLog:
         with self._lock:
             happened = Event(time.time_ns(), self.group, self.position, step, event, fields)
             if self.path is not None:
-                self._write(happened)
+                self._write(self.path, happened)
             for listener in tuple(self._listeners):
                 try:
                     listener(happened)
@@ -138,12 +139,14 @@ class EventLog:
     ) -> None:
         self.close()
 
-    def _write(self, event: Event) -> None:
+    def _write(self, path: Path, event: Event) -> None:
         try:
             clash = [name for name in _KEYS if name in event.fields]
             if clash:
                 raise ValueError(f"field {clash[0]!r} is a key of every event, expected another name")
             line = event.line()
+            if self._descriptor >= 0 and not _is_at(self._descriptor, path):
+                self._reopen(path)
             # What a full disk or a kill has cut before this line must not damage it too.
             written = os.write(self._descriptor, b"\n" + line if self._cut else line)
             whole = written == len(line) + self._cut
@@ -155,7 +158,14 @@ class EventLog:
             if not self._warned:
                 self._warned = True
                 words = "event %r is not in %s: %s; later ones are counted only"
-                _log.warning(words, event.event, self.path, error)
+                _log.warning(words, event.event, path, error)
+
+    def _reopen(self, path: Path) -> None:
+        """Somebody has renamed or removed the file, as logrotate does: go on in a new one."""
+        new = _open(path)
+        os.close(self._descriptor)
+        self._descriptor = new
+        self._cut = _ends_within_a_line(path)
 
 
 def _filled(path: Path, group: int, position: int) -> Path:
@@ -169,6 +179,13 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     except OSError as error:
         raise SpareError(f"events cannot be written to {path}: {error.strerror}; expected a file") from error
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _ends_within_a_line(path: Path) -> bool:
