@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "CheckpointError",
     "CollectError",
     "DataError",
     "DeadlockError",
@@ -110,3 +111,7 @@ class SpareError(PrismError):
 
 class DataError(SpareError):
     """The data set of a training failed on a sample; the message names the work it belongs to."""
+
+
+class CheckpointError(SpareError):
+    """A checkpoint cannot be written, is not there, is damaged, or is not of the state it is asked for."""
