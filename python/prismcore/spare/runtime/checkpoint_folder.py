@@ -221,9 +221,11 @@ class CheckpointFolder:
             path = self.path / name
             if name.startswith(_REMOVING):
                 shutil.rmtree(path, ignore_errors=True)
-            elif name.startswith(_DRAFT) and not name.endswith(_LOCK) and _is_dead(path):
-                self._remove(path)
-                _lock_path(path).unlink(missing_ok=True)
+            elif name.startswith(_DRAFT):
+                draft = path.with_name(name.removesuffix(_LOCK))
+                if _is_dead(draft):
+                    self._remove(draft)
+                    _lock_path(draft).unlink(missing_ok=True)
 
 
 class Draft:
@@ -288,7 +290,7 @@ def _is_dead(draft: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return time.time() - draft.stat().st_mtime > DEAD_AFTER_S
+        return time.time() - os.stat(lock).st_mtime > DEAD_AFTER_S
     finally:
         os.close(lock)
     return True

@@ -65,8 +65,8 @@ class Checkpoints:
     ``step`` everywhere is the number of committed steps: the one that a loaded run computes next. ``state``
     maps names to modules, optimizers, schedulers,
     :class:`~prismcore.spare.runtime.random_states.RandomStates` (all that have ``state_dict`` and
-    ``load_state_dict``), tensors, and plain values that pickle takes. What is loaded is what was saved, bit by
-    bit, also into an optimizer that has made no step yet.
+    ``load_state_dict``), tensors, and plain values that pickle takes. What is loaded is what was saved, bit
+    by bit, also into an optimizer that has made no step yet.
 
     Of all data-parallel groups one writes; a checkpoint says nothing of their number. Where a group has
     several ranks (tensor or pipeline parallel), each gives ``group`` and its part: distributed tensors
@@ -297,7 +297,12 @@ class Checkpoints:
                     use_non_blocking_copy=cuda,
                 )
             )
-        staged: dict[str, Any] = self._stager.stage(tensors)
+        try:
+            staged: dict[str, Any] = self._stager.stage(tensors)
+        except BaseException:  # what it has copied so far is of no use to the next save
+            self._stager.close()
+            self._stager = None
+            raise
         return staged
 
     # Not async_save: it asks for a CPU backend of the default group though it is not used, and the folder
@@ -428,7 +433,13 @@ class _SummingFiles(FileSystem):  # type: ignore[misc]
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[_SummingStream]:
         with super().create_stream(path, mode) as stream:
             summing = _SummingStream(stream)
-            yield summing
+            try:
+                yield summing
+            except Exception as error:
+                cause = summing.failed or (error if isinstance(error, OSError) else None)
+                if cause is None:
+                    raise
+                raise OSError(cause.errno, cause.strerror, f"{path}") from error
         self.sums[Path(path).name] = FileSum(summing.bytes, summing.crc32)
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
@@ -443,9 +454,15 @@ class _SummingStream(io.RawIOBase):
         self._stream = stream
         self.bytes = 0
         self.crc32 = 0
+        self.failed: OSError | None = None
+        """Torch's own writer reports something else."""
 
     def write(self, data: Any, /) -> int:
-        self._stream.write(data)  # buffered: all of it
+        try:
+            self._stream.write(data)  # buffered: all of it
+        except OSError as error:
+            self.failed = error
+            raise
         self.crc32 = zlib.crc32(data, self.crc32)
         size = memoryview(data).nbytes
         self.bytes += size

@@ -189,6 +189,17 @@ class _Pickler(pickle.Pickler):
             self._names[id(value)] = name
         return name
 
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and not _is_plain(value):
+            stream = io.BytesIO()
+            torch.save(value, stream)
+            return _whole_tensor, (stream.getvalue(),)
+        return NotImplemented
+
+
+def _whole_tensor(saved: bytes) -> Any:
+    return torch.load(io.BytesIO(saved), weights_only=True)
+
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -218,10 +229,10 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name, value
         elif isinstance(value, Mapping):
             seen.add(id(value))
-            waiting.extend((f"{name}.{key}", item) for key, item in value.items())
+            waiting.extend([(f"{name}.{key}", item) for key, item in value.items()][::-1])
         elif isinstance(value, (list, tuple)):
             seen.add(id(value))
-            waiting.extend((f"{name}.{index}", item) for index, item in enumerate(value))
+            waiting.extend([(f"{name}.{index}", item) for index, item in enumerate(value)][::-1])
 
 
 def _owner(tensor: torch.Tensor, rank: int, ranks: tuple[int, ...]) -> tuple[bool, int | None]:
