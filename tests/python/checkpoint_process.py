@@ -1,4 +1,4 @@
-"""Processes that save and are killed, or save as two ranks; a program that test_spare_checkpoints runs.
+"""Processes that save and are killed, or save as two ranks; a program that test_spare_checkpoint_folder runs.
 
 It imports torch once and forks: a process that starts anew for each kill would take seconds.
 """
