@@ -117,6 +117,7 @@ WATCH_KEYS = [
     "failures",
     "patches",
     "rejoins",
+    "spares",
     "wipe_outs",
     "depth",
     "redundancy",

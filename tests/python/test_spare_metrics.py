@@ -54,8 +54,7 @@ def test_a_failure_is_counted_and_timed_until_its_commit():
     assert value(metrics, "step_seconds_count") == 3
     assert value(metrics, "step_seconds_sum") == pytest.approx(1.51)
     assert value(metrics, "recovery_seconds_count") == 1
-    assert value(metrics, "recovery_seconds_sum") == pytest.approx(0.75)
-    assert value(metrics, "notice_seconds_sum") == pytest.approx(0.405)
+    assert value(metrics, "recovery_seconds_sum") == pytest.approx(0.75 + 0.4)
 
 
 def test_rejoins_checkpoints_and_the_lighthouse():

@@ -160,7 +160,7 @@ def test_a_group_whose_log_says_nothing_is_silent():
 
 def test_spares_and_groups_without_a_log():
     progress = Progress()
-    progress.add(Event(1, -1, 0, -1, "spare", {"waiting": 2}))
+    progress.add(Event(1, -1, 0, -1, "spare", {"waiting": True}))
     progress.add(Event(2, 0, 0, 4, "membership", {"epoch": 1, "members": [0, 1, 7]}))
     progress.add(Event(3, 0, 0, 4, "commit", {"loss": 1.0}))
     assert {n: g.state for n, g in progress.groups.items()} == {
@@ -170,6 +170,31 @@ def test_spares_and_groups_without_a_log():
         7: "no log",
     }
     assert progress.size_known() == 8
+
+
+def test_spares_come_and_go():
+    progress = Progress()
+    for time_ns in range(2):
+        progress.add(Event(time_ns, -1, 0, -1, "spare", {"waiting": True}))
+    assert (progress.spares, progress.states()) == (2, {"spare": 1})
+    progress.add(Event(2, -1, 0, 5, "spare", {"waiting": False}))
+    assert (progress.spares, progress.states()) == (1, {"spare": 1})
+    progress.add(Event(3, -1, 0, 6, "stop", {"reason": "closed"}))
+    assert (progress.spares, progress.states()) == (0, {"stopped": 1})
+    progress.add(Event(4, 7, 0, 6, "spare", {"waiting": True}))  # has a place, and waits for a step to begin
+    assert (progress.spares, progress.states()) == (0, {"re-joining": 1, "stopped": 1})
+
+
+def test_the_plan_may_be_told_before_the_failure():
+    fleet = Fleet()
+    fleet.alive.discard(5)
+    fleet.tell([0], "plan", outcome="patched", depth=2, patches=1, mine=1, moved=0, digest="a", cost_ms=1.0)
+    fleet.tell([1], "plan", outcome="patched", depth=2, patches=1, mine=0, moved=0, digest="a", cost_ms=1.0)
+    fleet.tell([0, 1], "failure", lost=[5], how="heartbeat", detail="", noticed_ms=400.0)
+    fleet.tell([0, 1], "membership", epoch=2, members=[0, 1, 2, 3, 4], quorum=2, cost_ms=1.0)
+    assert states(fleet) == {0: "patching", **dict.fromkeys(range(1, 5), "training"), 5: "lost"}
+    fleet.commit(0)
+    assert states(fleet) == {**dict.fromkeys(range(5), "training"), 5: "lost"}
 
 
 def test_the_rate_is_of_commits():

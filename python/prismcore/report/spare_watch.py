@@ -65,6 +65,8 @@ def status_lines(progress: Progress, follower: Follower, now_ns: int) -> list[Te
         Text("1 patch" if progress.patches == 1 else f"{progress.patches:,} patches"),
         Text(plural(progress.rejoins, "re-join")),
     ]
+    if progress.spares:
+        counts.append(Text(plural(progress.spares, "spare")))
     if progress.wipe_outs:
         counts.append(Text(plural(progress.wipe_outs, "wipe-out"), "red"))
     if progress.checkpoint is not None:
@@ -213,6 +215,7 @@ def summary(progress: Progress, follower: Follower, now_ns: int) -> dict[str, An
         "failures": progress.failures,
         "patches": progress.patches,
         "rejoins": progress.rejoins,
+        "spares": progress.spares,
         "wipe_outs": progress.wipe_outs,
         "depth": progress.depth,
         "redundancy": progress.redundancy,

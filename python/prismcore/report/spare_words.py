@@ -77,7 +77,7 @@ class _Fields:
         parts = value if isinstance(value, list) else [value]
         numbers = sorted({n for n in parts if type(n) is int and n >= 0})
         if not numbers:
-            return f"{noun}s unknown"
+            return f"no {noun}" if value == [] else f"{noun}s unknown"
         more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
         return f"{noun}{'s' * (len(numbers) > 1)} {format_ranks(numbers[:_LISTED])}{more}"
 
@@ -105,9 +105,7 @@ def _failure(f: _Fields, of: int | None) -> str:
     lost = f"lost in step {f.step:,}" if f.has("lost", of) else f"{f.groups('lost')} lost"
     detail = f.text("detail", "(", ")")
     reason = _join(_HOW.get(how, how), detail)
-    return ", ".join(
-        filter(None, (f"{lost}: {reason}" if reason else lost, f.cost("noticed_ms", "noticed after ")))
-    )
+    return f"{lost}: {reason}" if reason else lost
 
 
 def _plan(f: _Fields, of: int | None) -> str:
@@ -137,7 +135,7 @@ def _rejoin(f: _Fields, of: int | None) -> str:
 
 
 def _spare(f: _Fields, of: int | None) -> str:
-    return "waits as a spare"
+    return "waits for a place" if f.text("waiting") != "False" else "takes a place"
 
 
 def _wipe_out(f: _Fields, of: int | None) -> str:

@@ -53,11 +53,10 @@ _HISTOGRAMS = {
     "step_seconds": "Time of a committed step",
     "compute_seconds": "Forward and backward of a committed step",
     "reduce_seconds": "Sum of the gradients of a committed step",
-    "notice_seconds": "From the failure, as far as known, until it was noticed",
     "agreement_seconds": "To agree on the members",
     "plan_seconds": "To plan after a failure",
     "patch_seconds": "To compute a patch",
-    "recovery_seconds": "From the first failure noticed in a step to its commit",
+    "recovery_seconds": "From the first failure of a step, as far back as its event tells, to the commit",
     "rejoin_seconds": "To bring a group up to date",
     "checkpoint_seconds": "To write a checkpoint",
     "checkpoint_blocked_seconds": "For which a checkpoint stopped training",
@@ -66,7 +65,6 @@ _COSTS = {
     ("commit", "step_ms"): "step_seconds",
     ("commit", "compute_ms"): "compute_seconds",
     ("commit", "reduce_ms"): "reduce_seconds",
-    ("failure", "noticed_ms"): "notice_seconds",
     ("membership", "cost_ms"): "agreement_seconds",
     ("plan", "cost_ms"): "plan_seconds",
     ("patch", "cost_ms"): "patch_seconds",
@@ -142,7 +140,8 @@ class Metrics:
             if failed_ns is not None:
                 self._of(event, "recovery_seconds").observe((event.time_ns - failed_ns) / 1e9)
         elif event.event == "failure":
-            self._failed_ns.setdefault(who, event.time_ns)
+            before_ms = _amount(number(event, "noticed_ms"))
+            self._failed_ns.setdefault(who, event.time_ns - round(1e6 * before_ms))
             self._of(event, "lost_groups", event.fields.get("how")).inc(len(integers(event, "lost")))
         elif event.event == "plan":
             self._of(event, "plans", event.fields.get("outcome")).inc()

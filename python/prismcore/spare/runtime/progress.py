@@ -43,6 +43,7 @@ class Group:
     step_ms: float | None = None
     life: int = 0  # how often it went back to an older step
     joined_ns: int = -1
+    patches: bool = False  # the newest plan gives it some
     loss_counted: bool = False
     away: bool = True  # a re-join would count
 
@@ -55,7 +56,7 @@ class Progress:
     """The training as a whole, and its groups by number."""
 
     def __init__(self) -> None:
-        self.groups: dict[int, Group] = {}  #: -1: hot spares without a place
+        self.groups: dict[int, Group] = {}  #: -1: all hot spares without a place
         self.size: int | None = None  #: N, where a group has told it
         self.redundancy: int | None = None
         self.micro_batches: int | None = None
@@ -67,6 +68,7 @@ class Progress:
         self.failures = 0  #: groups lost
         self.patches = 0  #: micro-batches computed in patches, of all groups
         self.rejoins = 0  #: groups that came back or joined
+        self.spares = 0  #: processes that wait without a place
         self.wipe_outs = 0
         self.wiped_out: Event | None = None  #: the one that nothing was committed after
         self.checkpoint: int | None = None  #: step of the newest
@@ -144,6 +146,8 @@ class Progress:
             elif member.state in ("lost", "stopped") and event.time_ns > member.state_ns:
                 member.become("re-joining", event.time_ns)
                 member.loss_counted = False
+        if group.state == "agreeing":
+            group.become("patching" if group.patches else "training", event.time_ns)
         for other in self.groups.values() if members else ():
             if other.number not in members and other.state in ALIVE:
                 other.become("lost", event.time_ns)
@@ -163,8 +167,9 @@ class Progress:
 
     def _plan(self, group: Group, event: Event) -> None:
         self.depth = _whole(event, "depth", self.depth)
-        if group.state in ALIVE:
-            group.become("patching" if _whole(event, "mine", 0) else "training", event.time_ns)
+        group.patches = bool(_whole(event, "mine", 0))
+        if group.state in ALIVE:  # some tell of the plan before they tell of the failure
+            group.become("patching" if group.patches else "training", event.time_ns)
 
     def _patch(self, group: Group, event: Event) -> None:
         if event.position == group.position:
@@ -174,7 +179,7 @@ class Progress:
 
     def _commit(self, group: Group, event: Event) -> None:
         group.become("training", event.time_ns)
-        group.loss_counted = False
+        group.loss_counted = group.patches = False
         if event.position != group.position:
             return
         if group.committed is not None and event.step <= group.committed:
@@ -203,8 +208,19 @@ class Progress:
             other.become("training" if other.last else "no log", event.time_ns)
 
     def _spare(self, group: Group, event: Event) -> None:
-        group.become("spare", event.time_ns)
         group.away = True
+        if group.number >= 0:
+            group.become("re-joining", event.time_ns)
+        elif event.fields.get("waiting") is not False:
+            self.spares += 1
+            group.become("spare", event.time_ns)
+        else:
+            self._spare_leaves(group, event)
+
+    def _spare_leaves(self, group: Group, event: Event) -> None:
+        self.spares = max(0, self.spares - 1)
+        if not self.spares:
+            group.become("stopped", event.time_ns)
 
     def _wipe_out(self, group: Group, event: Event) -> None:
         self.wipe_outs += self.wiped_out is None
@@ -218,7 +234,10 @@ class Progress:
         self.lighthouse_lost = event if event.fields.get("state") == "lost" else None
 
     def _stop(self, group: Group, event: Event) -> None:
-        group.become("stopped", event.time_ns)
+        if group.number < 0:
+            self._spare_leaves(group, event)
+        else:
+            group.become("stopped", event.time_ns)
 
 
 _HANDLERS = {
