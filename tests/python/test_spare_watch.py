@@ -372,3 +372,13 @@ def test_times():
     assert [age(s) for s in (-1, 0.26, 9.96, 119, 121, 7201, 200_000)] == [
         *("0.0 s", "0.3 s", "10 s", "119 s", "2 min", "2 h", "2 d"),
     ]
+
+
+def test_what_is_drawn_while_logs_are_read_says_so(tmp_path, terminal):
+    with open(tmp_path / "e.jsonl", "wb") as file:
+        for step in range(100_000):
+            file.write(Event(step, 0, 0, step, "commit", {"loss": 2.0}).line())
+    shown = terminal(tmp_path)
+    frame = shown.until("still to be read")
+    assert "99,999" not in frame
+    assert "still to be read" not in shown.until("100,000 committed")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 PLAIN_ROWS = 40
 MOST_ROWS = 1_000_000
 HEAD_ROWS = 4  # an empty line, the head of the table, and the line that the prompt takes
-WORTH_A_WORD = 1 << 20  # bytes that are behind
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,7 +86,7 @@ def _follow(args: argparse.Namespace, console: Console, follower: Follower, prog
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                drawn = 0.0
+                drawn = time.monotonic()
                 for event in follower.poll():
                     progress.add(event)
                     if time.monotonic() - drawn > args.refresh_s:  # long logs are read for a while
@@ -114,7 +113,7 @@ def _picture(
 
     now_ns = time.time_ns()
     lines = status_lines(progress, follower, now_ns)
-    if follower.behind > WORTH_A_WORD:
+    if follower.behind:  # drawn while a long log is read
         lines.append(Text(f"{format_bytes(follower.behind)} are still to be read", "cyan"))
     if not progress.groups:
         return list(lines)
