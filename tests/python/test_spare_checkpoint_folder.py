@@ -191,6 +191,23 @@ def test_a_damaged_one_is_passed_over(tmp_path, one_saved, name, how):
         assert Checkpoints(folder).load(Training(seed=2).state()) == 5
 
 
+def test_training_that_went_back_past_a_damaged_one_saves_again(tmp_path):
+    with Checkpoints(tmp_path, keep=3) as checkpoints:
+        for step in (10, 20):
+            checkpoints.save(step, {"step": step})
+        checkpoints.wait()
+        (tmp_path / "step-000000020" / "__0_0.distcp").write_bytes(b"")
+        with pytest.warns(UserWarning, match="passed over"):
+            assert checkpoints.load({"step": 0}) == 10
+        for step in (15, 20):
+            checkpoints.save(step, {"step": step})
+            assert checkpoints.wait().step == step
+        assert checkpoints.latest() == 20
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[0].startswith("damaged-000000020-")
+    assert names[1:] == ["step-000000010", "step-000000015", "step-000000020"]
+
+
 def check_refused(folder, match, step=5):
     training = Training(seed=2)
     training.step()

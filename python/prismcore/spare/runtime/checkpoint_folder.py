@@ -154,19 +154,24 @@ class CheckpointFolder:
                 )
 
     def begin(self, step: int) -> Draft:
-        """A folder to write the checkpoint of ``step`` into; what killed writers left is removed.
+        """A folder to write the checkpoint of ``step`` into. What killed writers left is removed; damaged
+        checkpoints of this step or newer get another name and stay for a look at them.
 
         Raises:
             CheckpointError: the folder cannot be written, or holds this step or a newer one.
         """
-        steps = self.steps()
-        if steps and steps[-1] >= step:
-            raise CheckpointError(
-                f"{self.path}: a checkpoint of step {steps[-1]} found, expected none from step {step} on: "
-                "after going back to an older step, call discard_after() or take another folder"
-            )
+        damaged = []
+        for there in (s for s in reversed(self.steps()) if s >= step):
+            if self._is_whole(there):
+                raise CheckpointError(
+                    f"{self.path}: a checkpoint of step {there} found, expected none from step {step} on: "
+                    "after going back to an older step, call discard_after() or take another folder"
+                )
+            damaged.append(there)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            for there in damaged:  # training went back because of it
+                self.path_of(there).rename(self.path / f"damaged-{there:09d}-{uuid.uuid4().hex}")
             self._remove_leftovers()
             return Draft(self, step)
         except OSError as error:
@@ -192,6 +197,13 @@ class CheckpointFolder:
     def _others(self, step: int) -> str:
         others = [s for s in self.steps() if s != step]
         return f"(other steps there: {', '.join(map(str, others[-8:])) or 'none'})"
+
+    def _is_whole(self, step: int) -> bool:
+        try:
+            self._check_sizes(self.record(step))
+        except CheckpointError:
+            return False
+        return True
 
     def _check_sizes(self, record: Record) -> None:
         for name, expected in record.files.items():
