@@ -17,6 +17,7 @@ __all__ = [
     "EmulateError",
     "GraphError",
     "GraphFormatError",
+    "MembershipError",
     "MismatchError",
     "OutOfMemoryError",
     "PrismError",
@@ -26,6 +27,7 @@ __all__ = [
     "RuleError",
     "SpareError",
     "StoppedError",
+    "WipeOutError",
 ]
 
 
@@ -115,3 +117,11 @@ class DataError(SpareError):
 
 class CheckpointError(SpareError):
     """A checkpoint cannot be written, is not there, is damaged, or is not of the state it is asked for."""
+
+
+class MembershipError(SpareError):
+    """The groups of a training could not agree on who goes on, or one of them has no place in it."""
+
+
+class WipeOutError(SpareError):
+    """A shard type has no host left: the training restarts from its checkpoint."""

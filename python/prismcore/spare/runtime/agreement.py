@@ -1,0 +1,382 @@
+"""How members come to the same membership, layout and step."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from prismcore.errors import MembershipError
+from prismcore.spare.reorderer import Part, Plan
+from prismcore.spare.runtime.ballot import vote
+from prismcore.spare.runtime.communicator import Backend, Communicator
+from prismcore.spare.runtime.events import EventLog
+from prismcore.spare.runtime.guard import Guard, MembersLostError
+from prismcore.spare.runtime.layout import Layout
+from prismcore.spare.runtime.lighthouse import Lighthouse
+from prismcore.spare.runtime.membership import (
+    NEW_LIGHTHOUSE,
+    NO_GROUP,
+    Decision,
+    Member,
+    Refusal,
+    Report,
+    decide,
+)
+from prismcore.spare.runtime.options import SessionOptions
+from prismcore.spare.runtime.transfer import receive_state, send_state
+
+__all__ = ["Agreement"]
+
+_AGAIN_S = 0.03
+
+
+class Agreement:
+    """One member's side of it.
+
+    ``step``: the one that runs or comes next. ``planned``: this group's parts of it. ``wipe_out``: in words,
+    once some shard has no host.
+
+    Args:
+        at: is called at the named points of the protocol.
+        get_state, set_state: of the training, for members that join.
+    """
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        *,
+        events: EventLog,
+        at: Callable[[str], Any],
+        get_state: Callable[[], dict[str, Any]],
+        set_state: Callable[[dict[str, Any]], Any],
+    ) -> None:
+        self._options = options
+        self._events = events
+        self._at = at
+        self._get_state = get_state
+        self._set_state = set_state
+        self.group = NO_GROUP if options.group is None else options.group
+        kind = "spare" if options.group is None else f"group{options.group}"
+        self._replica = f"{kind}:{uuid.uuid4().hex}"
+        self._born_ns = time.time_ns()
+        self._began = time.monotonic()
+        self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        self._lighthouse = Lighthouse(
+            options.lighthouse,
+            replica=self._replica,
+            host=options.host,
+            heartbeat_s=options.timeouts.heartbeat_s,
+            timeout_s=options.timeouts.lighthouse_s,
+            told=self._tell_lighthouse,
+        )
+        self.layout = Layout(options.placement, options.micro_batches)
+        self.communicator: Communicator | None = None
+        self.step = 0
+        self.epoch = 0  # ready
+        self.planned: list[Part] = self.layout.work(max(self.group, 0))
+        self.computes_twice = False
+        self.caught_up = False
+        self._entered = 0
+        self._pending: Decision | None = None
+        self._members: dict[str, int] = {}  # group by replica, of the ready epoch
+        self._quorum = 0
+        self._others_train = False
+        self._told_waiting = False
+        self._look_at = 0.0
+        self.wipe_out: str | None = None
+        self._emit(
+            "start",
+            groups=options.placement.groups,
+            redundancy=options.placement.redundancy,
+            micro_batches=options.micro_batches,
+            replica=self._replica,
+        )
+        self._trouble: MembersLostError | None = None  # why agree() is under way
+        self._gone: list[int] = []  # groups lost by it
+
+    @property
+    def has_begun(self) -> bool:
+        return self.epoch > 0
+
+    def counts(self) -> list[Part]:
+        """The parts whose gradient of the running step is this group's to give."""
+        return self.layout.counts(self.group)
+
+    def holders(self) -> dict[Part, int]:
+        """The rank that gives each part."""
+        ranks = {group: rank for rank, group in enumerate(sorted(self._members.values()))}
+        return {part: ranks[group] for part, group in self.layout.holders().items()}
+
+    def committed(self) -> None:
+        """The step is over; the next one is planned."""
+        self.layout.commit()
+        self.step += 1
+        self._plan()
+
+    def lost(self, error: MembersLostError) -> None:
+        """The communicator broke. Others hear of it by its end."""
+        self._close_communicator()
+        self._trouble = error
+
+    def somebody_waits(self) -> bool:
+        """Whether a group wants to join, as far as the first member sees, who looks now and then."""
+        communicator = self.communicator
+        if communicator is None or communicator.rank != 0 or time.monotonic() < self._look_at:
+            return False
+        heard = self._lighthouse.heard() or {}
+        pause_s = self._options.timeouts.rejoin_s * max(1.0, len(self._members) / 64)
+        self._look_at = time.monotonic() + pause_s
+        vacant = len(self._members) < self.layout.groups
+        return any(
+            not state.dead and replica not in self._members and (vacant or not replica.startswith("spare:"))
+            for replica, state in heard.items()
+        )
+
+    def agree(self, *, fresh: bool, held: bool) -> bool:
+        """Finds the members that go on, and gets into step with them. Returns whether the running step is
+        committed by that. ``caught_up`` says whether the state of a later step was taken from another
+        group.
+
+        Args:
+            fresh: nothing of the step is computed, and the optimizer has made the one before.
+            held: the step's complete gradient is here.
+
+        Raises:
+            MembershipError: see Lighthouse.quorum() and decide().
+        """
+        began = time.perf_counter()
+        self._close_communicator()
+        self.caught_up = False
+        committed = False
+        while True:
+            self._at("agree")
+            is_new = committed or self.caught_up
+            report = self._report(fresh=fresh or self.caught_up, held=held and not is_new)
+            is_in = self.epoch > 0 and not self._told_waiting
+            wait_s = self._options.timeouts.agree_s if is_in else float("inf")
+            quorum = self._lighthouse.quorum(report, wait_s=wait_s)
+            self._others_train |= any(other.ready > 0 for other in quorum.reports)
+            decision = decide(
+                quorum.reports,
+                groups=self.layout.groups,
+                quorum=quorum.number,
+                created_ns=quorum.created_ns,
+            )
+            place = self._place(decision)
+            if isinstance(decision, Refusal) or place is None:
+                time.sleep(_AGAIN_S)
+                continue
+            self._settle(decision.previous)
+            if place.synced and decision.base and decision.step == self.step + 1:
+                self.committed()
+                committed = True
+            try:
+                self._enter(decision, place, quorum.number)
+            except MembersLostError as error:
+                self.lost(error)
+                continue
+            break
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            self._emit(
+                "failure", lost=self._gone, how=trouble.how, detail=str(trouble), noticed_ms=_ms(trouble.at)
+            )
+            self._gone = []
+        self._emit(
+            "membership",
+            epoch=decision.epoch,
+            members=list(decision.groups),
+            quorum=quorum.number,
+            cost_ms=_ms(began),
+        )
+        return committed
+
+    def leave(self, *, wait: bool) -> None:
+        """Ends this member's part. ``wait``: for the others to come to their end as well."""
+        if wait and self.communicator is not None:
+            with contextlib.suppress(MembersLostError):  # they left first
+                vote(self.communicator, self.layout, "the end of the training")
+        self._close_communicator()
+        self._lighthouse.close()
+
+    def _report(self, *, fresh: bool, held: bool) -> Report:
+        begin_s = self._options.timeouts.begin_s
+        waited = begin_s is not None and time.monotonic() - self._began > begin_s
+        return Report(
+            group=self.group,
+            replica=self._replica,
+            born_ns=self._born_ns,
+            store=f"{self._options.host}:{self._store.port}",
+            ready=self.epoch,
+            entered=self._entered,
+            members=len(self._members),
+            quorum=self._quorum,
+            step=self.step,
+            fresh=fresh,
+            held=held,
+            waited=waited and not self._others_train,
+            alike=not self._options.init_sync,
+        )
+
+    def _place(self, decision: Decision | Refusal) -> Member | None:
+        """None: ask again."""
+        if isinstance(decision, Refusal):
+            if decision.new_lighthouse:
+                self._quorum = NEW_LIGHTHOUSE
+            return None
+        if self._replica in decision.refused:
+            if self._options.group is not None:
+                raise MembershipError(
+                    f"group {self.group} goes on with another process, which began later or is in the "
+                    "training already; expected one process for each group: this one ends"
+                )
+            self.group = NO_GROUP
+        place = decision.place_of(self._replica)
+        if place is None and not self._told_waiting:
+            self._told_waiting = True
+            self._emit("spare", waiting=True)
+        return place
+
+    def _enter(self, decision: Decision, place: Member, quorum: int) -> None:
+        self._at("configure")
+        options = self._options
+        groups = decision.groups
+        rank = groups.index(place.group)
+        guard = Guard(
+            self._lighthouse,
+            {m.replica: m.group for m in decision.members if m.replica != self._replica},
+            timeout_s=options.timeouts.collective_s,
+        )
+        backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
+        self.communicator = Communicator.open(
+            guard,
+            backend=backend,
+            store=f"{decision.store}/prismcore/{decision.epoch}/{quorum}",
+            epoch=decision.epoch,
+            ranks=groups,
+            rank=rank,
+            replica=self._replica,
+            timeout_s=options.timeouts.collective_s,
+        )
+        self._at("transfer")
+        self._exchange_states(decision, place)
+        if self._told_waiting:
+            self._emit("spare", waiting=False)
+            self._told_waiting = False
+        self.group = self._events.group = place.group
+        self._entered = decision.epoch
+        self._pending = decision
+        self._at("ready")
+        vote(self.communicator, self.layout, "the new membership")
+        self.epoch = decision.epoch
+        self._quorum = quorum
+        self._members = {member.replica: member.group for member in decision.members}
+        if decision.waiting:
+            self._look_at = 0.0
+        self._settle(decision.epoch)
+
+    def _exchange_states(self, decision: Decision, place: Member) -> None:
+        communicator = self.communicator
+        assert communicator is not None
+        began = time.perf_counter()
+        needy = [m for m in decision.members if not m.synced]
+        ranks = {group: rank for rank, group in enumerate(decision.groups)}
+        if place in needy:
+            step, history, state, random = receive_state(communicator, ranks[place.source])
+            self._set_state(state)
+            torch.set_rng_state(random)
+            self.layout = Layout(self._options.placement, self._options.micro_batches, history)
+            self.step = step
+            self.caught_up = True
+            self._pending = None
+            return
+        mine = [m for m in needy if m.source == place.group]
+        if not mine:
+            return
+        state = (self.step, self.layout.history, self._get_state(), torch.get_rng_state())
+        sent = sum(send_state(communicator, state, ranks[m.group]) for m in mine)
+        self._emit(
+            "rejoin",
+            joined=[m.group for m in mine],
+            source=place.group,
+            bytes=sent,
+            cost_ms=_ms(began),
+            depth=self.layout.depth,
+        )
+
+    def _settle(self, epoch: int) -> None:
+        """What the membership ``epoch`` decided, if it was entered here, becomes the layout; a decision
+        that no member got ready with is dropped."""
+        decision, self._pending = self._pending, None
+        if decision is None or decision.epoch != epoch:
+            return
+        self.epoch = epoch
+        self._members = {member.replica: member.group for member in decision.members}
+        stay = set(decision.base) if decision.base else set(decision.groups)
+        lost = sorted(set(self.layout.survivors) - stay)
+        if lost:
+            began = time.perf_counter()
+            plan = self.layout.fail(lost)
+            self._gone += lost
+            self._tell_plan(plan, began)
+            if plan.wipe_out:
+                self._note_wipe_out(plan, decision)
+                return
+        if decision.fresh or not decision.base:
+            self.layout.commit()
+            back = [group for group in decision.joined if group not in self.layout.survivors]
+            if back:
+                began = time.perf_counter()
+                self._tell_plan(self.layout.rejoin(back), began)
+                self.layout.commit()
+            self._plan()
+
+    def _plan(self) -> None:
+        if self.group != NO_GROUP:
+            self.planned = self.layout.work(self.group)
+            self.computes_twice = self.layout.computes_twice
+
+    def _note_wipe_out(self, plan: Plan, decision: Decision) -> None:
+        last = self.step - 1
+        types = ", ".join(str(shard) for shard in plan.lost_types[:8])
+        self._emit("wipe_out", lost_types=list(plan.lost_types), last_committed=last, checkpoint=None)
+        self.wipe_out = (
+            f"no group that is left hosts shard {types} ({len(decision.groups)} of {self.layout.groups} "
+            f"groups are left); the last committed step is {last}"
+        )
+
+    def _tell_plan(self, plan: Plan, began: float) -> None:
+        self._emit(
+            "plan",
+            outcome=plan.outcome,
+            depth=plan.depth,
+            patches=len(plan.patches),
+            mine=int((plan.patches[:, 0] == self.group).sum()) if len(plan.patches) else 0,
+            moved=len(plan.moves),
+            digest=f"{plan.digest:016x}",
+            cost_ms=_ms(began),
+        )
+
+    def _close_communicator(self) -> None:
+        if self.communicator is not None:
+            self.communicator.close()
+            self.communicator = None
+
+    def _tell_lighthouse(self, away_s: float | None) -> None:
+        if away_s is None:
+            self._emit("lighthouse", state="lost", cost_ms=0.0)
+        else:
+            self._emit("lighthouse", state="found", cost_ms=round(away_s * 1e3, 3))
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        self._events.emit(event, step=self.step, **fields)
+
+
+def _ms(since: float) -> float:
+    return round((time.perf_counter() - since) * 1e3, 3)

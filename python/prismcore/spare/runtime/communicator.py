@@ -1,0 +1,166 @@
+"""The communicator of one epoch: the ranks of one position in all groups that are in.
+
+A new one is made for each epoch (torchft's process groups over gloo or NCCL) and never repaired.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import AllgatherOptions, AllreduceOptions, AllToAllOptions
+from torchft.process_group import ProcessGroup, ProcessGroupGloo, ProcessGroupNCCL
+
+from prismcore.spare.runtime.guard import Guard, MembersLostError
+
+__all__ = ["Backend", "Communicator"]
+
+Backend = Literal["gloo", "nccl"]
+
+_POLL_S = 0.0005
+
+
+class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
+    """Without a call that torch 2.14 warns about."""
+
+    def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
+        group = dist.ProcessGroup(store, rank, world_size)
+        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        backend = dist.ProcessGroupGloo(store, rank, world_size, self._timeout)
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, backend)
+        return group
+
+
+class Communicator:
+    """Made by :meth:`open`. Every call waits for the others, and raises MembersLostError where one is lost;
+    the communicator is of no use then, and is to be closed."""
+
+    def __init__(self, group: ProcessGroup, guard: Guard, *, backend: Backend, rank: int, size: int) -> None:
+        self._group = group
+        self._guard = guard
+        self._backend = backend
+        self._given_up: list[Any] = []  # works that may still write
+        self.rank = rank
+        self.size = size
+
+    @classmethod
+    def open(
+        cls,
+        guard: Guard,
+        *,
+        backend: Backend,
+        store: str,
+        epoch: int,
+        ranks: Sequence[int],
+        rank: int,
+        replica: str,
+        timeout_s: float,
+    ) -> Communicator:
+        """``store``: ``host:port/prefix`` that no other epoch uses; ``ranks``: the groups in it."""
+        kind = _Gloo if backend == "gloo" else ProcessGroupNCCL
+
+        def make() -> ProcessGroup:
+            group = kind(timeout=timedelta(seconds=timeout_s))
+            group.configure(
+                store, replica, rank, len(ranks), quorum_id=epoch, group_rank=0, global_ranks=list(ranks)
+            )
+            return group
+
+        group = guard.run(make, "meeting the other groups", dispose=_bury)
+        return cls(group, guard, backend=backend, rank=rank, size=len(ranks))
+
+    def all_reduce(self, tensor: Tensor, what: str) -> None:
+        """The sum, in place."""
+        options = AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM
+        self._do(lambda: self._group.allreduce([tensor], options), what)
+
+    def all_to_all(
+        self, out: Tensor, given: Tensor, out_splits: Sequence[int], splits: Sequence[int], what: str
+    ) -> None:
+        """``splits``: elements of ``given`` for each rank."""
+        options = AllToAllOptions()
+        self._do(lambda: self._group.alltoall_base(out, given, list(out_splits), list(splits), options), what)
+
+    def all_gather(self, outs: Sequence[Tensor], given: Tensor, what: str) -> None:
+        """One of ``outs`` for each rank; all of one size."""
+        options = AllgatherOptions()
+        self._do(lambda: self._group.allgather([list(outs)], [given], options), what)
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        """For torchft's transports; to be used in :meth:`run`."""
+        return self._group
+
+    def run(self, work: Any, what: str) -> Any:
+        """``work()`` in a thread, given up where a member is lost."""
+        return self._guard.run(work, what)
+
+    def close(self) -> None:
+        """Ends the connections, so that others who wait for this member hear of it. What was given up is
+        ended once it can do no more harm."""
+        group, self._group = self._group, None
+        if group is None:
+            return
+        if self._backend == "nccl":
+            group.abort(errored=False)
+        elif self._given_up:
+            _bury(group, self._given_up)
+
+    def _do(self, start: Any, what: str) -> None:
+        try:
+            work = start()
+        except RuntimeError as error:
+            raise MembersLostError("collective", f"{what}: {_first_line(error)}") from error
+        try:
+            self._guard.wait(_waiter(work, self._backend), what)
+        except BaseException:
+            self._given_up.append(work)
+            raise
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise MembersLostError("collective", f"{what}: {_first_line(error)}") from error
+
+
+def _waiter(work: Any, backend: Backend) -> Any:
+    if backend == "gloo":
+        over = threading.Event()
+        work.get_future().add_done_callback(lambda _: over.set())
+        return over.wait
+
+    def poll(seconds: float) -> bool:  # NCCL's future is done once the work is on its stream
+        until = time.monotonic() + seconds
+        while not work.is_completed():
+            if time.monotonic() > until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    return poll
+
+
+def _bury(group: ProcessGroup, works: Sequence[Any] = ()) -> None:
+    """A gloo group with work under way blocks whoever destroys it until that work fails by its own limit:
+    a thread waits for that, and a process that ends before just leaves it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+    def wait() -> None:
+        for work in works:
+            while not work.is_completed():
+                time.sleep(0.1)
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
+
+    threading.Thread(target=wait, name="prism_spare_grave", daemon=True).start()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

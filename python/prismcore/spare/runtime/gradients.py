@@ -1,0 +1,109 @@
+"""Where a step's gradients are kept until they are summed.
+
+Autograd adds into ``param.grad`` in place, so a *sheet* (one flat tensor for each data type and device,
+with a view for each parameter) takes a micro-batch's gradients without a copy. Behind the gradients a
+sheet has a *tail* of 32-bit floats, which is summed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from prismcore.errors import SpareError
+
+__all__ = ["GradientSheets", "Sheet"]
+
+
+class Sheet:
+    """Gradients of all parameters: ``flats``, a view of them for each parameter, and the ``tail``."""
+
+    __slots__ = ("flats", "tail", "views")
+
+    def __init__(self, flats: list[Tensor], views: list[Tensor], tail: Tensor) -> None:
+        self.flats = flats
+        self.views = views
+        self.tail = tail
+
+    def zero(self) -> None:
+        for flat in self.flats:
+            flat.zero_()
+
+    def add(self, other: Sheet) -> None:
+        for flat, more in zip(self.flats, other.flats, strict=True):
+            flat.add_(more)
+
+    def copy(self, other: Sheet) -> None:
+        for flat, more in zip(self.flats, other.flats, strict=True):
+            flat.copy_(more)
+
+
+class GradientSheets:
+    """Makes sheets for some parameters, and lets these write to one.
+
+    Args:
+        tail: length of a sheet's tail.
+
+    Raises:
+        SpareError: no parameter wants a gradient.
+    """
+
+    def __init__(self, params: Iterable[Tensor], *, tail: int) -> None:
+        self._params = [param for param in params if param.requires_grad]
+        if not self._params:
+            raise SpareError("no parameter with requires_grad found; expected those that the optimizer steps")
+        kinds = [(param.dtype, param.device) for param in self._params]
+        self._tail = tail
+        self._tail_kind = next((k for k in kinds if k[0] is torch.float32), (torch.float32, kinds[0][1]))
+        self._kinds = list(dict.fromkeys([*kinds, self._tail_kind]))
+        self._shown: Sheet | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of one sheet."""
+        return sum(param.numel() * param.element_size() for param in self._params)
+
+    def new(self) -> Sheet:
+        """All zero."""
+        sizes = dict.fromkeys(self._kinds, 0)
+        places = []
+        for param in self._params:
+            kind = (param.dtype, param.device)
+            places.append((kind, sizes[kind]))
+            sizes[kind] += param.numel()
+        sizes[self._tail_kind] += self._tail
+        flats = {kind: torch.zeros(size, dtype=kind[0], device=kind[1]) for kind, size in sizes.items()}
+        views = [
+            flats[kind][at : at + param.numel()].view_as(param)
+            for param, (kind, at) in zip(self._params, places, strict=True)
+        ]
+        with_tail = flats[self._tail_kind]
+        return Sheet(list(flats.values()), views, with_tail[with_tail.numel() - self._tail :])
+
+    def show(self, sheet: Sheet) -> None:
+        """From here on parameters' ``grad`` is a view of this sheet."""
+        for param, view in zip(self._params, sheet.views, strict=True):
+            param.grad = view
+        self._shown = sheet
+
+    def take_in(self) -> Sheet:
+        """The sheet that parameters write to; what came into gradients of their own (after
+        ``zero_grad(set_to_none=True)``) is moved there."""
+        shown = self._shown
+        assert shown is not None
+        for param, view in zip(self._params, shown.views, strict=True):
+            if param.grad is view:
+                continue
+            if param.grad is not None:
+                view.add_(param.grad)
+            param.grad = view
+        return shown
+
+
+def total(sheets: Sequence[Sheet], out: Sheet) -> None:
+    """``out`` becomes the sum of ``sheets`` in their order."""
+    out.copy(sheets[0])
+    for sheet in sheets[1:]:
+        out.add(sheet)

@@ -1,0 +1,122 @@
+"""Waiting for other members without waiting for the dead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from prismcore.spare.runtime.lighthouse import Lighthouse
+
+__all__ = ["Guard", "MembersLostError"]
+
+T = TypeVar("T")
+
+_FIRST_LOOK_S = 0.2
+_LOOK_S = 0.2
+_MEMBERS_A_LOOK = 64
+"""Each member that waits asks for a page that grows with the members: in larger trainings it asks less
+often."""
+
+
+class MembersLostError(Exception):
+    """The communicator of an epoch is of no more use. ``how``: ``collective``, ``heartbeat`` or
+    ``timeout``; ``at``: when that was noticed, of time.perf_counter()."""
+
+    def __init__(self, how: str, detail: str) -> None:
+        super().__init__(detail)
+        self.how = how
+        self.at = time.perf_counter()
+
+
+class Guard:
+    """Waits on behalf of one epoch.
+
+    Args:
+        replicas: group by replica, of the other members.
+        timeout_s: the longest wait, whoever is alive.
+    """
+
+    def __init__(
+        self,
+        lighthouse: Lighthouse,
+        replicas: Mapping[str, int],
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._lighthouse = lighthouse
+        self._replicas = dict(replicas)
+        self._timeout_s = timeout_s
+        self._look_s = _LOOK_S * max(1.0, len(replicas) / _MEMBERS_A_LOOK)
+
+    def wait(self, wait: Callable[[float], bool], what: str) -> None:
+        """``wait(seconds)`` is true once what is waited for is there.
+
+        Raises:
+            MembersLostError: a member is dead, or it took too long.
+        """
+        began = time.monotonic()
+        if wait(_FIRST_LOOK_S):
+            return
+        while True:
+            self._look()
+            if wait(self._look_s):
+                return
+            if time.monotonic() - began > self._timeout_s:
+                raise MembersLostError("timeout", f"{what} took longer than {self._timeout_s:g} s")
+
+    def run(self, work: Callable[[], T], what: str, dispose: Callable[[T], Any] = lambda _: None) -> T:
+        """Runs ``work`` in a thread of its own and waits for it. Where the wait is given up, the thread goes
+        on to its own end, and ``dispose`` gets what comes of it.
+
+        Raises:
+            MembersLostError: as wait(); or ``work`` failed with a RuntimeError, as torch's do.
+        """
+        results: list[T] = []
+        errors: list[BaseException] = []
+        lock = threading.Lock()
+        over = threading.Event()
+        given_up = False
+
+        def body() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                errors.append(error)
+            else:
+                with lock:
+                    results.append(result)
+                    late = given_up
+                if late:
+                    dispose(result)
+            over.set()
+
+        threading.Thread(target=body, name="prism_spare", daemon=True).start()
+        try:
+            self.wait(over.wait, what)
+        except BaseException:
+            with lock:
+                given_up = True
+                late = bool(results)
+            if late:
+                dispose(results[0])
+            raise
+        if errors:
+            if isinstance(errors[0], RuntimeError):
+                raise MembersLostError("collective", f"{what}: {errors[0]}") from errors[0]
+            raise errors[0]
+        return results[0]
+
+    def _look(self) -> None:
+        heard = self._lighthouse.heard()
+        if not heard:
+            return  # a lighthouse that was begun anew knows nobody yet; without one, the limit holds
+        silent = {
+            group: heard[replica].ago_s
+            for replica, group in self._replicas.items()
+            if replica in heard and heard[replica].dead
+        }
+        if silent:
+            told = ", ".join(f"group {group} for {age:.2f} s" for group, age in sorted(silent.items()))
+            raise MembersLostError("heartbeat", f"no sign of life from {told}")

@@ -1,0 +1,182 @@
+"""The lighthouse of torchft: who is alive, and one quorum at a time for all of them.
+
+Quorums come from its client, heartbeats are sent by its manager server (a thread that needs no GIL), and
+how long ago each was heard of stands on its status page (torchft 0.2.0, ``GET /status``).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from prismcore.errors import MembershipError
+from prismcore.spare.runtime.membership import Report
+
+__all__ = ["Heard", "Lighthouse", "Quorum"]
+
+_HEARTBEAT = re.compile(r'class="heartbeat\s*(old)?\s*">\s*([0-9A-Za-z_.:-]+): seen ([0-9.e+-]+)s ago')
+_RETRY_S = 0.05
+_ASK_S = 2.0
+"""A request waits so long at a time: what interrupts a program is looked at in between."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quorum:
+    """``number`` grows with each change while the lighthouse lives."""
+
+    number: int
+    created_ns: int
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    """How long ago the lighthouse heard of a replica, and whether it holds it for dead."""
+
+    ago_s: float
+    dead: bool
+
+
+class Lighthouse:
+    """A member's line to the lighthouse.
+
+    Args:
+        address: as ``http://host:29510``.
+        replica: this life of the member.
+        host: name under which other members reach this machine.
+        heartbeat_s: between two signs of life.
+        timeout_s: how long it may be away before a request fails.
+        told: is called with how long it was away, in seconds, and with None when it is found missing.
+
+    Raises:
+        MembershipError: nothing answers at the address within ``timeout_s``.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        replica: str,
+        host: str,
+        heartbeat_s: float,
+        timeout_s: float,
+        told: Callable[[float | None], Any],
+    ) -> None:
+        self._address = address if "://" in address else f"http://{address}"
+        self._replica = replica
+        self._host = host
+        self._heartbeat_s = heartbeat_s
+        self._timeout_s = timeout_s
+        self._told = told
+        self._server: Any = None
+        self._client: Any = None
+
+    def quorum(self, report: Report, *, wait_s: float) -> Quorum:
+        """The next quorum that this member is in. The lighthouse gives it once all that are alive ask.
+
+        Raises:
+            MembershipError: it was away for too long, or others did not ask within ``wait_s``.
+        """
+        began = time.monotonic()
+        away_since: float | None = None
+        while True:
+            try:
+                found = self._ask(report)
+                break
+            except (RuntimeError, TimeoutError, OSError) as error:
+                now = time.monotonic()
+                if self.heard() is not None:  # it is there
+                    self._tell_found(away_since)
+                    away_since = None
+                    if now - began > wait_s:
+                        raise MembershipError(
+                            f"no quorum within {wait_s:g} s ({_first_line(error)}): a group that is alive "
+                            f"does not ask for one; {self._address} shows who is there"
+                        ) from error
+                    continue
+                if away_since is None:
+                    away_since = now
+                    self._told(None)
+                if now - away_since > self._timeout_s:
+                    raise MembershipError(
+                        f"the lighthouse at {self._address} has not answered for {self._timeout_s:g} s "
+                        f"({_first_line(error)}); expected torchft_lighthouse to run there: start it again"
+                    ) from error
+                self._client = None
+                time.sleep(_RETRY_S)
+        self._tell_found(away_since)
+        created = found.created
+        return Quorum(
+            number=int(found.quorum_id),
+            created_ns=created.seconds * 1_000_000_000 + created.nanos,
+            reports=tuple(Report.from_data(member.data) for member in found.participants),
+        )
+
+    def heard(self) -> dict[str, Heard] | None:
+        """Of each replica; None: no answer."""
+        try:
+            with urllib.request.urlopen(f"{self._address}/status", timeout=1.0) as page:
+                text = page.read().decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return None
+        return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in _HEARTBEAT.findall(text)}
+
+    def close(self) -> None:
+        """No more signs of life."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server = None
+        self._client = None
+
+    def _ask(self, report: Report) -> Any:
+        self._be_heard()
+        return self._client.quorum(
+            replica_id=self._replica,
+            timeout=timedelta(seconds=_ASK_S),
+            address=self._host,
+            store_address=report.store,
+            step=max(report.step, 0),
+            world_size=1,
+            shrink_only=False,
+            data=report.to_data(),
+        )
+
+    def _tell_found(self, away_since: float | None) -> None:
+        if away_since is not None:
+            self._told(time.monotonic() - away_since)
+
+    def _be_heard(self) -> None:
+        from torchft._torchft import LighthouseClient, ManagerServer
+
+        connect = timedelta(seconds=2)
+        if self._client is None:
+            self._client = LighthouseClient(self._address, connect)
+        if self._server is None:
+            self._server = ManagerServer(
+                replica_id=self._replica,
+                lighthouse_addr=self._address,
+                hostname=self._host,
+                bind=f"{_any_address(self._host)}:0",
+                store_addr="",
+                world_size=1,
+                heartbeat_interval=timedelta(seconds=self._heartbeat_s),
+                connect_timeout=connect,
+                quorum_retries=0,
+            )
+
+
+def _any_address(host: str) -> str:
+    """Where to listen so that ``host`` reaches it: loopback stays loopback."""
+    if host in ("localhost", "127.0.0.1"):
+        return "127.0.0.1"
+    return "[::]" if socket.has_ipv6 else "0.0.0.0"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,248 @@
+"""Who goes on, and with which step: what members tell each other, and what follows from it.
+
+Every member sends a :class:`Report` with its request for a quorum; the lighthouse of torchft gives all
+reports of a quorum to all that are in it. :func:`decide` is a pure function of these, so that members
+that got the same quorum do the same.
+
+What it rests on. A membership (*epoch*) is **ready** for a member once its first barrier is over; then
+every member of it had entered that barrier. A step is **committed** for a member once the barrier behind
+its reduction is over; then every member held the step's complete gradient. So whatever one survivor has
+passed, the others may pass as well, and nobody needs to know what the dead had passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from prismcore.errors import MembershipError
+
+__all__ = ["Decision", "Member", "Refusal", "Report", "decide"]
+
+NO_GROUP = -1
+NEW_LIGHTHOUSE = (1 << 62) - 1
+"""In place of a quorum's number: only a majority may go on from here."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What a member says of itself when it asks for a quorum.
+
+    Attributes:
+        group: its number; -1 for a spare that has none yet.
+        replica: this life of the group; unique.
+        born_ns: when this life began, of the wall clock.
+        store: address of the member's key-value store, ``host:port``.
+        ready: the last epoch whose barrier is over here; 0: none.
+        entered: the last epoch whose barrier was entered here, with the state of its step.
+        members: how many groups epoch ``ready`` has.
+        quorum: number of the quorum that ``ready`` came from.
+        step: the step that is computed here or comes next.
+        fresh: nothing of ``step`` is computed, and the optimizer has made ``step - 1``.
+        held: the complete gradient of ``step`` is here.
+        waited: has asked for so long that a training may begin without all its groups.
+        alike: begins with the same weights as all others.
+    """
+
+    group: int
+    replica: str
+    born_ns: int
+    store: str
+    ready: int
+    entered: int
+    members: int
+    quorum: int
+    step: int
+    fresh: bool
+    held: bool
+    waited: bool
+    alike: bool
+
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any] | None) -> Report:
+        """Raises:
+        MembershipError: what came was not written by a member of this version.
+        """
+        try:
+            return cls(**data)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise MembershipError(
+                f"the lighthouse has a participant that reports {data!r}; expected a group of this training, "
+                "of the same version of prismcore: give each training a lighthouse of its own"
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A group that goes on. ``synced``: it has the state of the step; else ``source`` gives it."""
+
+    group: int
+    replica: str
+    synced: bool
+    source: int = NO_GROUP
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """How a quorum goes on.
+
+    Attributes:
+        previous: the epoch that it follows; 0: a training begins.
+        epoch: names the new membership; later ones are greater.
+        members: by group.
+        base: groups that were in the last one and still are. Empty where a training begins.
+        joined: groups that come back or come new.
+        step: the step that runs from here. Members whose own step is the one before commit that first:
+            they hold it.
+        fresh: nobody has computed any of it.
+        store: address of the store to meet at.
+        waiting: replicas that may join at the next step boundary.
+        refused: replicas whose group goes on with another life.
+    """
+
+    previous: int
+    epoch: int
+    members: tuple[Member, ...]
+    base: tuple[int, ...]
+    joined: tuple[int, ...]
+    step: int
+    fresh: bool
+    store: str
+    waiting: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(member.group for member in self.members)
+
+    def place_of(self, replica: str) -> Member | None:
+        return next((member for member in self.members if member.replica == replica), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Nobody may go on with this quorum: ask again. ``new_lighthouse``: only a majority may, from now on."""
+
+    reason: str
+    new_lighthouse: bool = False
+    reports: tuple[Report, ...] = field(default=(), repr=False)
+
+
+def decide(reports: Sequence[Report], *, groups: int, quorum: int, created_ns: int) -> Decision | Refusal:
+    """What the members of a quorum do; ``groups``: N of the placement; ``quorum``, ``created_ns``: its number
+    and time.
+
+    The order of ``reports`` does not matter.
+
+    Raises:
+        MembershipError: members contradict each other.
+    """
+    reports = sorted(reports, key=lambda report: (report.group, report.born_ns, report.replica))
+    ready = max((report.ready for report in reports), default=0)
+    if ready == 0:
+        return _begin(reports, groups, created_ns)
+    base = [report for report in reports if ready in (report.ready, report.entered)]
+    _check_base(base)
+    known = [report for report in base if report.ready == ready]
+    size = max(report.members for report in known)
+    last = max(report.quorum for report in known)
+    if quorum <= last and 2 * len(base) <= size:
+        return Refusal(
+            reason=f"the lighthouse has begun anew, and only {len(base)} of {size} groups are there; "
+            "more than half must be",
+            new_lighthouse=True,
+        )
+    top = max(report.step for report in base)
+    if any(report.step < top and not report.held for report in base):
+        behind = next(report for report in base if report.step < top and not report.held)
+        raise MembershipError(
+            f"group {behind.group} is in step {behind.step} without its gradient while another is in step "
+            f"{top}; expected a step to be committed by all or by none: this is a fault of prismcore"
+        )
+    commits = all(report.held for report in base if report.step == top)
+    step = top + 1 if commits else top
+    fresh = all(report.fresh for report in base if report.step == step)
+    sources = [report.group for report in base if report.step == step and report.fresh]
+    others, refused = _newest([r for r in reports if r not in base], taken={r.group for r in base})
+    members = [Member(group=report.group, replica=report.replica, synced=True) for report in base]
+    joined: list[int] = []
+    if fresh and sources:
+        vacant = sorted(set(range(groups)) - {r.group for r in base} - {r.group for r in others})
+        joining = [(r.group, r) for r in others if r.group != NO_GROUP]
+        joining += list(zip(vacant, (r for r in others if r.group == NO_GROUP), strict=False))
+        for number, (group, report) in enumerate(sorted(joining)):
+            source = sources[number % len(sources)]
+            members.append(Member(group=group, replica=report.replica, synced=False, source=source))
+            joined.append(group)
+    placed = {member.replica for member in members}
+    return Decision(
+        previous=ready,
+        epoch=_next_epoch(reports, created_ns),
+        members=tuple(sorted(members, key=lambda member: member.group)),
+        base=tuple(report.group for report in base),
+        joined=tuple(joined),
+        step=step,
+        fresh=fresh,
+        store=base[0].store,
+        waiting=tuple(report.replica for report in others if report.replica not in placed),
+        refused=refused,
+    )
+
+
+def _begin(reports: Sequence[Report], groups: int, created_ns: int) -> Decision | Refusal:
+    """Nobody has been in a membership yet: a training begins, or is begun again from a checkpoint."""
+    numbered = [report for report in reports if report.group != NO_GROUP]
+    present, refused = _newest(numbered, taken=set())
+    if not present or (len(present) < groups and not any(report.waited for report in present)):
+        return Refusal(reason=f"{len(present)} of {groups} groups are there to begin")
+    step = max(report.step for report in present)
+    source = next(report.group for report in present if report.step == step)
+    members = [
+        Member(
+            group=report.group,
+            replica=report.replica,
+            synced=report.group == source or (report.alike and report.step == step),
+            source=source,
+        )
+        for report in present
+    ]
+    return Decision(
+        previous=0,
+        epoch=_next_epoch(reports, created_ns),
+        members=tuple(members),
+        base=(),
+        joined=tuple(member.group for member in members),
+        step=step,
+        fresh=True,
+        store=present[0].store,
+        waiting=tuple(report.replica for report in reports if report.group == NO_GROUP),
+        refused=refused,
+    )
+
+
+def _next_epoch(reports: Sequence[Report], created_ns: int) -> int:
+    """Two quorums never give the same: a member that alone entered one is in no other for that."""
+    return max(created_ns, 1 + max(max(report.ready, report.entered) for report in reports))
+
+
+def _newest(reports: Sequence[Report], taken: set[int]) -> tuple[list[Report], tuple[str, ...]]:
+    """One life of each group that is not taken, the newest; and the lives that have no place. Spares, who
+    have no number, all stay."""
+    newest = {report.group: report for report in reports if report.group not in taken}  # sorted by birth
+    kept = [r for r in reports if r.group == NO_GROUP or newest.get(r.group) is r]
+    return kept, tuple(report.replica for report in reports if report not in kept)
+
+
+def _check_base(base: Sequence[Report]) -> None:
+    seen: set[int] = set()
+    for report in base:
+        if report.group in seen:
+            raise MembershipError(
+                f"group {report.group} is twice in one membership; expected one life: this is a fault of "
+                "prismcore"
+            )
+        seen.add(report.group)

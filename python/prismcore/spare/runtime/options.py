@@ -1,0 +1,92 @@
+"""How a training with SPARe is set up."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+
+from prismcore.errors import SpareError
+from prismcore.spare.placement import Placement
+from prismcore.spare.runtime.inject import Injection
+
+__all__ = ["LIGHTHOUSE_VARIABLE", "SessionOptions", "Timeouts"]
+
+LIGHTHOUSE_VARIABLE = "TORCHFT_LIGHTHOUSE"
+"""The environment variable that torchft takes the lighthouse's address from, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeouts:
+    """All in seconds. How long silence lasts until a group counts as dead is the lighthouse's to say
+    (``--heartbeat_timeout_ms``).
+
+    Attributes:
+        heartbeat_s: between two signs of life.
+        collective_s: the longest wait for groups that are alive: the slowest group's step and more.
+        agree_s: the longest wait for a quorum of groups that are alive.
+        lighthouse_s: how long the lighthouse may be away.
+        begin_s: after it a training begins without the groups that are not there; None: never.
+        rejoin_s: how often the members look for groups that want to join.
+        leave_s: the longest wait for the others at the end.
+    """
+
+    heartbeat_s: float = 0.05
+    collective_s: float = 600.0
+    agree_s: float = 600.0
+    lighthouse_s: float = 120.0
+    begin_s: float | None = None
+    rejoin_s: float = 1.0
+    leave_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise SpareError(f"{name} = {value} found, expected more than 0 seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionOptions:
+    """
+    Attributes:
+        placement: who hosts which shards; the same on all groups.
+        micro_batches: m, of a shard; the same on all groups.
+        group: this group's number, 0 to N - 1; None: a hot spare, which takes the place of a lost group.
+        lighthouse: ``http://host:29510``; default: the variable TORCHFT_LIGHTHOUSE.
+        backend: ``gloo`` or ``nccl``, for the sums between groups.
+        deterministic: sum part by part in a fixed order: the result does not depend on failures to the
+            last bit. Each part's gradients are kept and sent alone.
+        seed: torch's random numbers are seeded for each micro-batch from it; None: they are left alone.
+        init_sync: at the beginning all take the weights of one group; switch it off only where all begin
+            alike.
+        host: name under which other groups reach this machine.
+        timeouts: see there.
+        inject: failures on purpose, for tests.
+    """
+
+    placement: Placement
+    micro_batches: int
+    group: int | None
+    lighthouse: str = field(default_factory=lambda: os.environ.get(LIGHTHOUSE_VARIABLE, ""))
+    backend: str = "gloo"
+    deterministic: bool = False
+    seed: int | None = 0
+    init_sync: bool = True
+    host: str = field(default_factory=socket.gethostname)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    inject: tuple[Injection, ...] = ()
+
+    def __post_init__(self) -> None:
+        groups = self.placement.groups
+        if self.group is not None and not 0 <= self.group < groups:
+            raise SpareError(f"group {self.group} found, expected 0 to {groups - 1}, or None for a spare")
+        if self.micro_batches < 1:
+            raise SpareError(f"{self.micro_batches} micro-batches found, expected 1 or more")
+        if self.backend not in ("gloo", "nccl"):
+            raise SpareError(f"backend {self.backend!r} found, expected gloo or nccl")
+        if not self.lighthouse:
+            raise SpareError(
+                f"no lighthouse given and {LIGHTHOUSE_VARIABLE} is not set: start torchft_lighthouse and "
+                "name its address"
+            )

@@ -1,0 +1,360 @@
+"""A training that loses groups and does not stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from prismcore.errors import CheckpointError, SpareError, WipeOutError
+from prismcore.spare.reorderer import Part
+from prismcore.spare.runtime.agreement import Agreement
+from prismcore.spare.runtime.ballot import vote
+from prismcore.spare.runtime.checkpoints import Checkpoints, Saved
+from prismcore.spare.runtime.events import EventLog
+from prismcore.spare.runtime.guard import MembersLostError
+from prismcore.spare.runtime.inject import Injector
+from prismcore.spare.runtime.options import SessionOptions
+from prismcore.spare.runtime.reduction import sum_in_order, sum_sheets
+from prismcore.spare.runtime.running import RunningStep, scalar
+from prismcore.spare.runtime.seeds import seed_for
+from prismcore.spare.runtime.work import Work
+
+__all__ = ["Expecting", "Session", "Stateful"]
+
+_log = logging.getLogger(__name__)
+
+
+class Stateful(Protocol):
+    """What a group that joins is given: models, optimizers, schedulers."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class Expecting(Protocol):
+    """What likes to know ahead which work will be asked for, as ShardLoader."""
+
+    def expect(self, works: Sequence[Work]) -> None: ...
+
+
+class Session:
+    """One group's part of the training (of one rank, where a group is one process).
+
+    ::
+
+        state = {"model": model, "optimizer": optimizer}
+        with Session(options, params=model.parameters(), state=state) as session:
+            while session.step_number < steps:
+                for work in session.step():
+                    loss = loss_of(model, data.micro_batch(work))
+                    loss.backward()
+                    session.accumulate(work, loss)
+                optimizer.step()
+
+    After ``step()`` the parameters' ``grad`` is the mean over all N x m micro-batches of the step, each
+    counted once, whoever died meanwhile: the mean of the micro-batches' own gradients. All groups that are
+    alive have then committed the step, or none has. ``grad`` belongs to the session: ``zero_grad`` is
+    not needed, and does no harm.
+
+    Args:
+        params: whose gradients are summed over the groups.
+        state: by name, what a group that joins takes from one that is in.
+        data: is told which work comes next.
+        checkpoints: are written by the first group that is in, at its step boundaries; a training begins
+            from the newest one, where the first group finds it.
+        events: a file to which events are appended (``{group}`` is filled in), or a log.
+    """
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        *,
+        params: Iterable[Tensor],
+        state: Mapping[str, Stateful],
+        data: Expecting | None = None,
+        checkpoints: Checkpoints | None = None,
+        events: Path | EventLog | None = None,
+    ) -> None:
+        self._options = options
+        log_is_ours = not isinstance(events, EventLog)
+        group = -1 if options.group is None else options.group
+        self._events = events if isinstance(events, EventLog) else EventLog(events, group=group)
+        self._closes_events = log_is_ours
+        self._data = data
+        self._checkpoints = checkpoints
+        self._state = dict(state)
+        self._running = RunningStep(
+            params, groups=options.placement.groups, micro_batches=options.micro_batches
+        )
+        self._injector = Injector(options.inject)
+        self._agreement = Agreement(
+            options,
+            events=self._events,
+            at=self._at,
+            get_state=self._get_state,
+            set_state=self._set_state,
+        )
+        self._inside: Work | None = None
+        self._iterating = False
+        self._begun = -1  # the step of which something may be computed
+        self._loss = float("nan")
+        self._boundary_wanted = False
+        self._closed = False
+
+    @property
+    def step_number(self) -> int:
+        """The step that comes next, or runs. Jumps where this group was away and has caught up."""
+        return self._agreement.step
+
+    @property
+    def group(self) -> int | None:
+        """None: a spare that has no place yet."""
+        return None if self._agreement.group < 0 else self._agreement.group
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the step committed last, over all its micro-batches."""
+        return self._loss
+
+    @property
+    def groups_alive(self) -> int:
+        return len(self._agreement.layout.survivors)
+
+    def resume_at(self, step: int) -> None:
+        """The weights are those before ``step``, from a checkpoint. Before the first step only.
+
+        Raises:
+            SpareError: later, or below 0.
+        """
+        if self._agreement.has_begun:
+            raise SpareError(f"resume_at({step}) after the first step, expected it before")
+        if step < 0:
+            raise SpareError(f"resume_at({step}) found, expected 0 or more")
+        self._agreement.step = step
+
+    def step(self) -> Iterator[Work]:
+        """The work of this group in the step: what is planned, and, where groups are lost before the step
+        is committed, the patches that fall to it. Ends once the step is committed.
+
+        A group that is not in (it is new, or was away for so long that the others went on) waits here for
+        the next step boundary and takes the state of the training.
+
+        Raises:
+            WipeOutError: a shard has no host left; the last committed step is named.
+            MembershipError: no agreement with the others within the time given.
+            SpareError: a micro-batch was not accumulated, or step() is used within itself.
+        """
+        if self._closed or self._iterating:
+            raise SpareError(f"step() {'after close()' if self._closed else 'within step()'}")
+        self._iterating = True
+        try:
+            yield from self._step()
+        finally:
+            self._iterating = False
+            self._inside = None
+
+    def accumulate(self, work: Work, loss: Tensor | float) -> None:
+        """The gradients of ``work`` are in the parameters' ``grad``; ``loss`` is its loss.
+
+        Raises:
+            SpareError: it is not the work handed out last, or loss is not one number.
+        """
+        if work != self._inside:
+            raise SpareError(f"accumulate({work}) found, expected the work handed out last: {self._inside}")
+        self._running.close(Part(work.shard, work.micro_batch), scalar(loss))
+        self._inside = None
+
+    def close(self) -> None:
+        """Leaves the training, once all are through with the last step. Idempotent."""
+        self._leave(wait=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(wait=error is None)
+
+    def _step(self) -> Iterator[Work]:
+        agreement = self._agreement
+        self._raise_wipe_out()
+        self._checkpoint()
+        self._at("boundary")
+        if agreement.communicator is None or self._boundary_wanted:
+            self._boundary_wanted = False
+            agreement.agree(fresh=self._begun != agreement.step, held=False)
+            self._begin(anew=agreement.caught_up)
+        self._begin()
+        began = time.perf_counter()
+        computing = 0.0
+        patching = False
+        while True:
+            at = time.perf_counter()
+            parts = 0
+            for part in self._missing():
+                yield from self._hand_out(part, patching)
+                parts += 1
+            computing += time.perf_counter() - at
+            if patching and parts:
+                self._emit("patch", parts=parts, cost_ms=_ms(at))
+            held = False
+            try:
+                at = time.perf_counter()
+                self._reduce()
+                held = True
+                self._at("commit")
+                assert agreement.communicator is not None
+                self._boundary_wanted = vote(
+                    agreement.communicator,
+                    agreement.layout,
+                    "the commit of the step",
+                    boundary_wanted=agreement.somebody_waits(),
+                )
+            except MembersLostError as lost:
+                if not held and lost.how != "collective":
+                    self._running.abandon_sum()
+                agreement.lost(lost)
+                committed = agreement.agree(fresh=False, held=held)
+                if not committed:
+                    self._raise_wipe_out()
+                    if agreement.caught_up:
+                        self._begin(anew=True)
+                    patching = True
+                    continue
+            else:
+                agreement.committed()
+            break
+        reducing = time.perf_counter() - at
+        self._running.show_mean()
+        self._emit(
+            "commit",
+            at=agreement.step - 1,
+            loss=self._loss,
+            parts=self._running.num_done,
+            step_ms=_ms(began),
+            compute_ms=round(computing * 1e3, 3),
+            reduce_ms=round(reducing * 1e3, 3),
+            epoch=agreement.epoch,
+        )
+        self._at("committed")
+
+    def _checkpoint(self) -> None:
+        """Loads the newest before the first step; later, saves where one is due. A save that failed is told
+        here, and the training goes on: the next one tries again."""
+        checkpoints, agreement = self._checkpoints, self._agreement
+        if checkpoints is None:
+            return
+        if not agreement.has_begun:
+            if agreement.step == 0 and checkpoints.latest() is not None:
+                agreement.step = checkpoints.load(self._state)
+            return
+        step, communicator = agreement.step, agreement.communicator
+        try:
+            saved = checkpoints.poll()
+            if saved is not None:
+                self._emit_saved(saved)
+            if communicator is None or communicator.rank != 0 or not checkpoints.due(step, time.monotonic()):
+                return
+            if step > (checkpoints.latest() or 0):
+                checkpoints.save(step, self._state)
+        except CheckpointError as error:
+            _log.warning("step %d: %s", step, error)
+
+    def _emit_saved(self, saved: Saved) -> None:
+        self._emit(
+            "checkpoint",
+            at=saved.step,
+            path=str(saved.path),
+            blocked_ms=saved.blocked_ms,
+            cost_ms=saved.cost_ms,
+        )
+
+    def _raise_wipe_out(self) -> None:
+        text = self._agreement.wipe_out
+        if text is not None:
+            latest = None if self._checkpoints is None else self._checkpoints.latest()
+            where = "from their checkpoint" if latest is None else f"from the checkpoint of step {latest}"
+            raise WipeOutError(f"{text}: start all groups again {where}")
+
+    def _begin(self, *, anew: bool = False) -> None:
+        step = self._agreement.step
+        if self._begun == step and not anew:
+            return  # the program left step() halfway: what is computed stays
+        self._begun = step
+        apart = self._options.deterministic or self._agreement.computes_twice
+        self._running.begin(apart=apart)
+        if self._data is not None:
+            self._data.expect([Work(step, *part) for part in self._agreement.planned])
+
+    def _missing(self) -> list[Part]:
+        """What is planned, and what counts here since others are gone."""
+        planned = self._agreement.planned
+        more = [part for part in self._agreement.counts() if part not in set(planned)]
+        return [part for part in (*planned, *more) if not self._running.is_done(part)]
+
+    def _hand_out(self, part: Part, patching: bool) -> Iterator[Work]:
+        work = Work(self._agreement.step, part.type, part.part)
+        self._at("patch" if patching else "compute")
+        self._running.open(part)
+        if self._options.seed is not None:
+            torch.manual_seed(seed_for(self._options.seed, work))
+        self._inside = work
+        yield work
+        if self._inside is not None:
+            raise SpareError(
+                f"{work} was handed out and not accumulated; call accumulate(work, loss) for each"
+            )
+
+    def _reduce(self) -> None:
+        self._at("reduce")
+        agreement, running = self._agreement, self._running
+        assert agreement.communicator is not None
+        counts = agreement.counts()
+        if self._options.deterministic:
+            sum_in_order(agreement.communicator, running.by_part(counts), agreement.holders(), running.out)
+        else:
+            sum_sheets(agreement.communicator, running.given(counts), running.out)
+        self._loss = running.mean_loss()
+
+    def _at(self, point: str) -> None:
+        self._injector.at(point, group=self._agreement.group, step=self._agreement.step)
+
+    def _get_state(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._state.items()}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        if set(state) != set(self._state):
+            raise SpareError(
+                f"state of {', '.join(sorted(state))} came from another group, expected that of "
+                f"{', '.join(sorted(self._state))}"
+            )
+        for name, part in self._state.items():
+            part.load_state_dict(state[name])
+
+    def _emit(self, event: str, *, at: int | None = None, **fields: Any) -> None:
+        self._events.emit(event, step=self._agreement.step if at is None else at, **fields)
+
+    def _leave(self, *, wait: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._agreement.leave(wait=wait)
+        if self._checkpoints is not None and wait:
+            saved = self._checkpoints.wait()
+            if saved is not None:
+                self._emit_saved(saved)
+        self._emit("stop", reason="closed" if wait else "failed")
+        if self._closes_events:
+            self._events.close()
+
+
+def _ms(since: float) -> float:
+    return round((time.perf_counter() - since) * 1e3, 3)

@@ -1,0 +1,55 @@
+"""What went into a step: how often each micro-batch counts, and its loss.
+
+It travels in the tail of the gradients' sheets: a loss is split in two 32-bit floats, which keep 48 bits,
+and sums of one number and zeros are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from prismcore.errors import SpareError
+from prismcore.spare.reorderer import Part
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """For N shards of m micro-batches."""
+
+    def __init__(self, groups: int, micro_batches: int) -> None:
+        self._micro_batches = micro_batches
+        self.parts = groups * micro_batches
+
+    @property
+    def length(self) -> int:
+        """Of a tail."""
+        return 3 * self.parts
+
+    def enter(self, tail: Tensor, part: Part, loss: float) -> None:
+        at = part.type * self._micro_batches + part.part
+        tail[at] = 1.0
+        tail[self.parts + at] = loss
+        if math.isfinite(loss):
+            tail[2 * self.parts + at] = loss - float(tail[self.parts + at])
+
+    def mean_loss(self, tail: Tensor) -> float:
+        """Of a summed tail; the same on every member to the last bit.
+
+        Raises:
+            SpareError: a micro-batch does not count exactly once.
+        """
+        counts, losses, rests = tail.detach().cpu().double().view(3, self.parts)
+        wrong = counts.ne(1.0).nonzero().view(-1).tolist()
+        if wrong:
+            raise SpareError(
+                f"{self._names(wrong)} do not count once in this step: this is a fault of prismcore"
+            )
+        return float((losses + rests).sum()) / self.parts
+
+    def _names(self, numbers: Iterable[int]) -> str:
+        named = [f"({n // self._micro_batches}, {n % self._micro_batches})" for n in numbers]
+        return f"{len(named)} micro-batches (shard, micro-batch): {', '.join(named[:4])}"

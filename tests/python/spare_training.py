@@ -1,0 +1,226 @@
+"""A small training with SPARe in processes of its own, for the tests of the runtime."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest.mock
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import spawn
+from pathlib import Path
+from typing import Any
+
+from prismcore.spare.placement import golomb
+
+# The server of forks finds what it imports ahead by this alone.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+WORKERS = multiprocessing.get_context("forkserver")
+WORKERS.set_forkserver_preload(["torch", "torchft", "prismcore.spare.runtime.session", "spare_training"])
+
+
+@dataclass(kw_only=True)
+class Training:
+    """What all groups of a training know."""
+
+    folder: Path
+    lighthouse: str
+    groups: int = 4
+    redundancy: int = 2
+    micro_batches: int = 2
+    steps: int = 6
+    deterministic: bool = False
+    inject: Sequence[Any] = ()
+    sleep_s: float = 0.0  # in every micro-batch
+    collective_s: float = 60.0
+    samples: int = 2
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = [
+            line for path in sorted(self.folder.glob("events.*")) for line in path.read_text().splitlines()
+        ]
+        return [json.loads(line) for line in lines]
+
+    def commits(self) -> dict[int, set[float]]:
+        """Losses by step, of all members: one each."""
+        losses: dict[int, set[float]] = {}
+        for event in self.events():
+            if event["event"] == "commit":
+                losses.setdefault(event["step"], set()).add(event["loss"])
+        return losses
+
+    def weights(self) -> dict[int, str]:
+        """Digest of the weights at the end, by group."""
+        return {int(p.suffix[1:]): p.read_text() for p in self.folder.glob("weights.*")}
+
+
+def run_group(training: Training, group: int | None, log: str) -> None:
+    """One group's process."""
+    import torch
+
+    from prismcore.spare.runtime.options import SessionOptions, Timeouts
+    from prismcore.spare.runtime.session import Session
+
+    with open(log, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    options = SessionOptions(
+        placement=golomb(training.groups, training.redundancy),
+        micro_batches=training.micro_batches,
+        group=group,
+        lighthouse=training.lighthouse,
+        deterministic=training.deterministic,
+        host="localhost",
+        timeouts=Timeouts(collective_s=training.collective_s, rejoin_s=0.1),
+        inject=tuple(training.inject),
+        **training.options,
+    )
+    state = {"model": model, "optimizer": optimizer}
+    number = os.getpid()
+    with Session(
+        options, params=model.parameters(), state=state, events=training.folder / f"events.{number}"
+    ) as session:
+        while session.step_number < training.steps:
+            for work in session.step():
+                if training.sleep_s:
+                    time.sleep(training.sleep_s)
+                x, y = samples_of(training, *work)
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                loss.backward()
+                session.accumulate(work, loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        mine = session.group
+    digest = "".join(f"{float(p.detach().double().sum()):.17g} " for p in model.parameters())
+    (training.folder / f"weights.{mine}").write_text(digest)
+
+
+def samples_of(training: Training, step: int, shard: int, micro_batch: int) -> tuple[Any, Any]:
+    import torch
+
+    number = (step * training.groups + shard) * training.micro_batches + micro_batch
+    generator = torch.Generator().manual_seed(1000 + number)
+    x = torch.randn(training.samples, 12, generator=generator)
+    return x, x.sum(1, keepdim=True).sin()
+
+
+class Lighthouse:
+    """torchft's, in a process of its own."""
+
+    def __init__(
+        self, *, heartbeat_timeout_ms: int = 400, port: int = 0, join_timeout_ms: int = 60000
+    ) -> None:
+        self._options = [
+            "--min_replicas",
+            "1",
+            "--heartbeat_timeout_ms",
+            str(heartbeat_timeout_ms),
+            "--quorum_tick_ms",
+            "20",
+            "--join_timeout_ms",
+            "60000",
+        ]
+        self.port = 0
+        self.begin()
+
+    def begin(self) -> None:
+        program = Path(sys.executable).parent / "torchft_lighthouse"
+        self.process = subprocess.Popen(
+            [str(program), "--bind", f"127.0.0.1:{self.port}", *self._options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"RUST_BACKTRACE": "0"},
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = re.search(r"listening on: http://[^:]+:(\d+)", line)
+            if found:
+                self.port = int(found[1])
+                break
+        else:
+            raise AssertionError("torchft_lighthouse ended")
+        # Its lines go where they do not block it.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Lighthouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+_preparation = spawn.get_preparation_data
+
+
+def _bare(name: str) -> dict[str, Any]:
+    return {key: value for key, value in _preparation(name).items() if not key.startswith("init_main")}
+
+
+class Groups:
+    """Processes of a training. At the end none is left."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.processes: list[Any] = []
+
+    def start(self, group: int | None) -> Any:
+        log = str(self.training.folder / f"log.{group}.{len(self.processes)}")
+        process = WORKERS.Process(target=run_group, args=(self.training, group, log))
+        with unittest.mock.patch.object(spawn, "get_preparation_data", _bare):
+            process.start()  # children need not import pytest's main module
+        process.group, process.log = group, log
+        self.processes.append(process)
+        return process
+
+    def wait(self, timeout_s: float = 60.0) -> dict[int, int]:
+        """Exit codes by process number; fails where one takes too long."""
+        until = time.monotonic() + timeout_s
+        for process in self.processes:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.exitcode is None:
+                raise AssertionError(f"group {process.group} is not through:\n{self.logs()}")
+        return {number: process.exitcode for number, process in enumerate(self.processes)}
+
+    def logs(self) -> str:
+        paths = sorted(self.training.folder.glob("log.*"))
+        return "".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+    def __enter__(self) -> Groups:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.exitcode is None:
+                os.kill(process.pid, signal.SIGKILL)
+            process.join()
+
+
+def run(training: Training, timeout_s: float = 60.0) -> dict[int, int]:
+    """All groups to their end."""
+    with Groups(training) as groups:
+        for group in range(training.groups):
+            groups.start(group)
+        return groups.wait(timeout_s)

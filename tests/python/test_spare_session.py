@@ -1,0 +1,295 @@
+"""Trainings in processes of their own, whose groups are killed, stopped and brought back."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from spare_training import Groups, Lighthouse, Training, run
+
+from prismcore.spare.placement import golomb
+from prismcore.spare.reorderer import Reorderer
+from prismcore.spare.runtime.inject import POINTS, Injection, fail, hang, pause
+
+pytestmark = pytest.mark.torch
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def lighthouse() -> Iterator[Lighthouse]:
+    with Lighthouse() as running:
+        yield running
+
+
+EIGHT = {"groups": 8, "redundancy": 3, "micro_batches": 4}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lighthouse: Lighthouse, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    training = Training(folder=tmp_path_factory.mktemp("undisturbed"), lighthouse=lighthouse.address)
+    assert set(run(training).values()) == {0}
+    return training
+
+
+@pytest.fixture(scope="module")
+def undisturbed_eight(lighthouse: Lighthouse, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    training = Training(folder=tmp_path_factory.mktemp("eight"), lighthouse=lighthouse.address, **EIGHT)
+    assert set(run(training).values()) == {0}
+    return training
+
+
+def losses_of(training: Training) -> list[float]:
+    """One for each step: all members that committed it had the same. No step is missing."""
+    commits = training.commits()
+    assert sorted(commits) == list(range(training.steps))
+    assert {len(losses) for losses in commits.values()} == {1}
+    return [commits[step].pop() for step in range(training.steps)]
+
+
+def assert_same(training: Training, undisturbed: Training) -> None:
+    assert losses_of(training) == pytest.approx(losses_of(undisturbed), rel=1e-6)
+    assert len(set(training.weights().values())) == 1
+
+
+def test_undisturbed_is_what_one_process_computes(undisturbed: Training) -> None:
+    """Against plain torch: all micro-batches of a step, one after the other."""
+    import torch
+    from spare_training import samples_of
+
+    from prismcore.spare.runtime.seeds import seed_for
+    from prismcore.spare.runtime.work import Work
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(undisturbed.steps):
+        total = 0.0
+        parts = undisturbed.groups * undisturbed.micro_batches
+        for shard in range(undisturbed.groups):
+            for micro_batch in range(undisturbed.micro_batches):
+                torch.manual_seed(seed_for(0, Work(step, shard, micro_batch)))
+                x, y = samples_of(undisturbed, step, shard, micro_batch)
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                (loss / parts).backward()
+                total += float(loss.detach())
+        losses.append(total / parts)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses_of(undisturbed) == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in ("patch", "transfer")])
+def test_a_group_is_killed_at(
+    point: str, lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    """Points of the recovery itself strike a second group, while the first one's loss is dealt with."""
+    first = fail(group=2).during("compute", step=3, visit=1)
+    strikes = {
+        "agree": [first, fail(group=0).during("agree", step=3)],
+        "configure": [first, fail(group=0).during("configure", step=3)],
+        "ready": [first, fail(group=0).during("ready", step=3)],
+    }.get(point, [fail(group=0).during(point, step=3)])
+    training = Training(folder=tmp_path, lighthouse=lighthouse.address, inject=strikes)
+    ends = run(training)
+    assert {group for group, code in ends.items() if code == KILLED} == {s.group for s in strikes}
+    assert set(ends.values()) == {0, KILLED}
+    assert_same(training, undisturbed)
+
+
+def test_a_group_is_killed_while_it_patches(
+    lighthouse: Lighthouse, undisturbed_eight: Training, tmp_path: Path
+) -> None:
+    plan = Reorderer(golomb(8, 3), micro_batches=4).fail([7])
+    patching = int(plan.patches[0][0])
+    strikes = [fail(group=7).during("reduce", step=2), fail(group=patching).during("patch", step=2)]
+    training = Training(folder=tmp_path, lighthouse=lighthouse.address, inject=strikes, **EIGHT)
+    ends = run(training)
+    assert {group for group, code in ends.items() if code == KILLED} == {7, patching}
+    assert_same(training, undisturbed_eight)
+
+
+def three_kills(seed: int) -> list[Injection]:
+    """Three groups at random points of random steps; never all hosts of a shard."""
+    rng = random.Random(seed)
+    hosts = golomb(8, 3).hosts()
+    while True:
+        groups = rng.sample(range(8), 3)
+        if not any(set(groups) == set(of.tolist()) for of in hosts):
+            break
+    points = ("compute", "reduce", "commit", "committed", "boundary")
+    return [
+        fail(group=group).during(rng.choice(points), step=rng.randrange(1, 6), visit=0) for group in groups
+    ]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("PRISM_SPARE_SEEDS", "4"))))
+@pytest.mark.parametrize("deterministic", [False, True], ids=["", "deterministic"])
+def test_three_of_eight_groups_are_killed(
+    seed: int, deterministic: bool, lighthouse: Lighthouse, undisturbed_eight: Training, tmp_path: Path
+) -> None:
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=three_kills(seed),
+        deterministic=deterministic,
+        **EIGHT,
+    )
+    ends = run(training)
+    assert sorted(ends.values()) == [KILLED] * 3 + [0] * 5
+    assert_same(training, undisturbed_eight)
+
+
+def test_deterministic_to_the_last_bit(lighthouse: Lighthouse, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    trainings = []
+    for folder, strikes in ((whole, []), (broken, three_kills(11))):
+        folder.mkdir()
+        training = Training(folder=folder, lighthouse=lighthouse.address, inject=strikes, deterministic=True)
+        run(training)
+        trainings.append(training)
+    assert losses_of(trainings[0]) == losses_of(trainings[1])
+    assert set(trainings[0].weights().values()) == set(trainings[1].weights().values())
+
+
+def test_whole_shards_as_in_the_paper(lighthouse: Lighthouse, tmp_path: Path) -> None:
+    """m = 1: groups compute shards that others count, and give them once those are gone."""
+    trainings = []
+    for name, strikes in (
+        ("whole", []),
+        ("broken", [fail(group=1).during("compute", step=1), fail(group=6).during("reduce", step=3)]),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        training = Training(
+            folder=folder,
+            lighthouse=lighthouse.address,
+            groups=8,
+            redundancy=3,
+            micro_batches=1,
+            steps=5,
+            inject=strikes,
+        )
+        run(training)
+        trainings.append(training)
+    assert losses_of(trainings[1]) == pytest.approx(losses_of(trainings[0]), rel=1e-6)
+
+
+def test_a_group_that_stops_is_left_and_catches_up_when_it_goes_on(
+    lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[hang(group=3).during("reduce", step=1)],
+        sleep_s=0.1,
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 2 and e["group"] == 0)
+        os.kill(processes[3].pid, signal.SIGCONT)
+        assert set(groups.wait().values()) == {0}
+    assert_same(training, undisturbed)
+    lost = {tuple(e["lost"]) for e in training.events() if e["event"] == "failure" and e["group"] != 3}
+    assert (3,) in lost
+    assert any(e["event"] == "rejoin" and e["joined"] == [3] for e in training.events())
+
+
+def test_a_group_whose_program_sleeps_is_waited_for(
+    lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    """It shows signs of life: nobody is lost."""
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[pause(group=3, seconds=2).during("reduce", step=1)],
+    )
+    assert set(run(training).values()) == {0}
+    assert_same(training, undisturbed)
+    assert not [e for e in training.events() if e["event"] == "failure"]
+
+
+def test_a_new_process_and_a_spare_take_the_places_of_the_lost(
+    lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[fail(group=0).during("commit", step=1), fail(group=2).during("commit", step=1)],
+        sleep_s=0.15,
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        spare = groups.start(None)
+        for group in (0, 2):
+            processes[group].join(30)
+        training.inject = ()
+        back = groups.start(2)
+        ends = groups.wait()
+    assert (ends[0], ends[2]) == (KILLED, KILLED)
+    assert spare.exitcode == 0
+    assert back.exitcode == 0
+    assert_same(training, undisturbed)
+    assert set(training.weights()) == set(range(4))
+    joined = {g for e in training.events() if e["event"] == "rejoin" and e["step"] > 0 for g in e["joined"]}
+    assert joined == {0, 2}
+    depths = [e["depth"] for e in training.events() if e["event"] == "plan" and e["group"] == 1]
+    assert depths[0] > 2
+    assert depths[-1] == 2
+
+
+def test_the_lighthouse_is_killed_and_comes_back(undisturbed: Training, tmp_path: Path) -> None:
+    """Nobody needs it while nobody is lost; a loss while it is away waits for it."""
+    with Lighthouse() as lighthouse:
+        training = Training(
+            folder=tmp_path,
+            lighthouse=lighthouse.address,
+            sleep_s=0.1,
+            inject=[fail(group=3).during("reduce", step=3)],
+        )
+        with Groups(training) as groups:
+            processes = [groups.start(group) for group in range(4)]
+            wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 1)
+            lighthouse.end()
+            processes[3].join(30)
+            time.sleep(1)
+            lighthouse.begin()
+            ends = groups.wait()
+    assert sorted(ends.values()) == [KILLED] + [0] * 3
+    assert_same(training, undisturbed)
+    assert any(e["event"] == "lighthouse" and e["state"] == "found" for e in training.events())
+
+
+def test_all_hosts_of_a_shard_are_lost(lighthouse: Lighthouse, tmp_path: Path) -> None:
+    hosts = golomb(4, 2).hosts()[0].tolist()
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[fail(group=group).during("reduce", step=2) for group in hosts],
+    )
+    ends = run(training)
+    assert {group for group, code in ends.items() if code == KILLED} == set(hosts)
+    logs = Groups(training).logs()
+    assert "WipeOutError: no group that is left hosts shard 0" in logs
+    assert "the last committed step is 1" in logs
+    assert sorted(training.commits()) == [0, 1]
+
+
+def wait_for(training: Training, holds: object, timeout_s: float = 60.0) -> None:
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        try:
+            if any(holds(event) for event in training.events()):  # type: ignore[operator]
+                return
+        except ValueError:
+            pass  # a line is being written
+        time.sleep(0.02)
+    raise AssertionError("did not happen")
