@@ -20,6 +20,7 @@
 #include "comm/host.h"
 #include "engine/exchange.h"
 #include "graph/graph.h"
+#include "vgpu/device/locks.h"
 #include "vgpu/device/session.h"
 
 namespace prism::bind {
@@ -95,12 +96,21 @@ Exchange::Payload take(Exchange& exchange, std::size_t from, const MessageKey& k
     Exchange::Payload payload = exchange.take(from, key);
     const auto left = until - std::chrono::steady_clock::now();
     if (payload != nullptr || left.count() <= 0) {
-      exchange.note_stuck(payload == nullptr ? std::optional(from) : std::nullopt);
-      exchange.note_wait(payload == nullptr);
+      exchange.note_wait(payload == nullptr ? std::optional(from) : std::nullopt);
       return payload;
     }
     if (!exchange.progress()) exchange.sleep(seen, left);
   }
+}
+
+// PyGILState_Check is not in the stable interface, but in every interpreter.
+void share_interpreter() {
+  static const auto holds = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  if (holds == nullptr) throw Error("the interpreter has no PyGILState_Check, which rules need");
+  vgpu::share_interpreter(
+      {.let_go = [] { return holds() != 0 ? static_cast<void*>(PyEval_SaveThread()) : nullptr; },
+       .take_again =
+           [](void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }});
 }
 
 // Beside the core, in the order they must be loaded: what a later one looks up stands in an
@@ -239,7 +249,7 @@ void init_vgpu(nb::module_& m) {
   m.def(
       "vgpu_set_call_sites",
       [](const std::vector<std::string>& sites) { Session::get().set_call_sites(sites); },
-      nb::arg("sites"));
+      nb::arg("sites"), nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "vgpu_supply",
       [](std::uintptr_t address, const nb::bytes& bytes, std::uintptr_t stream) {
@@ -258,10 +268,13 @@ void init_vgpu(nb::module_& m) {
         Session::get().answer_reads(std::move(kept));
       },
       nb::arg("answers"));
-  // Whoever waits for another thread of the rank lets go of the interpreter: a rule may run there.
-  m.def("vgpu_detach", [] { Session::get().detach(); }, nb::call_guard<nb::gil_scoped_release>());
+  // Moves may need the interpreter from here on: whoever waits in a call of the device lets it go.
+  m.def("vgpu_share_interpreter", &share_interpreter);
+  m.def("vgpu_detach", [] { Session::get().detach(); });
   m.def("vgpu_stop", [] { Session::get().stop(); }, nb::call_guard<nb::gil_scoped_release>());
-  m.def("vgpu_report", [] { return Session::get().report(); });
+  m.def(
+      "vgpu_report", [] { return Session::get().report(); },
+      nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "vgpu_finish",
       [](std::int64_t requested, std::int64_t allocated, std::int64_t reserved,
@@ -272,7 +285,8 @@ void init_vgpu(nb::module_& m) {
         peaks.reserved_bytes = reserved;
         return Session::get().finish(peaks, metadata);
       },
-      nb::arg("requested"), nb::arg("allocated"), nb::arg("reserved"), nb::arg("metadata") = "{}");
+      nb::arg("requested"), nb::arg("allocated"), nb::arg("reserved"), nb::arg("metadata") = "{}",
+      nb::call_guard<nb::gil_scoped_release>());
   m.def("vgpu_library_paths", &library_paths);
 }
 

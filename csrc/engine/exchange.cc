@@ -281,12 +281,8 @@ void Exchange::sleep(std::uint32_t seen, std::chrono::nanoseconds longest) const
 
 void Exchange::stir() { mine_.ring(); }
 
-void Exchange::note_stuck(std::optional<std::size_t> from) noexcept {
-  stuck_on_.store(from ? static_cast<std::uint32_t>(*from + 1) : 0, std::memory_order_relaxed);
-}
-
-void Exchange::note_wait(bool waits) noexcept {
-  mine_.waits_for.store(waits ? stuck_on_.load(std::memory_order_relaxed) : 0,
+void Exchange::note_wait(std::optional<std::size_t> from) noexcept {
+  mine_.waits_for.store(from ? static_cast<std::uint32_t>(*from + 1) : 0,
                         std::memory_order_relaxed);
 }
 

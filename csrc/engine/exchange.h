@@ -87,10 +87,8 @@ class Exchange {
   std::uint32_t news() const noexcept;
   void sleep(std::uint32_t seen, std::chrono::nanoseconds longest) const;
   void stir();
-  // Whose message something of this rank cannot go on without; nullopt: nothing is stuck.
-  void note_stuck(std::optional<std::size_t> from) noexcept;
-  // For ExchangeMemory::waits_for: the program itself now waits for what is stuck, or does not.
-  void note_wait(bool waits) noexcept;
+  // For ExchangeMemory::waits_for: whose message the program itself waits for; nullopt: nobody's.
+  void note_wait(std::optional<std::size_t> from) noexcept;
 
  private:
   struct Outgoing {
@@ -111,7 +109,6 @@ class Exchange {
   Inbox& mine_;
   mutable std::mutex mutex_;
   std::atomic<bool> abandoned_{false};
-  std::atomic<std::uint32_t> stuck_on_{0};                // number + 1
   std::map<std::size_t, std::deque<Outgoing>> outgoing_;  // by receiver; none empty
   std::map<std::size_t, Incoming> incoming_;              // by sender
   std::map<std::pair<std::size_t, MessageKey>, Payload> arrived_;

@@ -133,9 +133,17 @@ bool PortMemory::is_closed() const noexcept {
   return head().closed.load(std::memory_order_acquire) != 0;
 }
 
-bool Port::is_closed() const noexcept { return memory_.is_closed(); }
+bool Port::is_closed() const noexcept {
+  return abandoned_.load(std::memory_order_relaxed) || memory_.is_closed();
+}
+
+void Port::abandon() noexcept {
+  abandoned_.store(true, std::memory_order_relaxed);
+  mine_.rank.ring();
+}
 
 void Port::post(const Post& post) {
+  if (abandoned_.load(std::memory_order_relaxed)) return;
   PortHead& head = memory_.head();
   if (posted_ - taken_ == head.slots) {
     const auto room = [&] {

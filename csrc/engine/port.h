@@ -60,6 +60,8 @@ class Port {
   void post(const Post& post);
   // Posts what asks, and waits to be told.
   std::int64_t ask(const Post& post);
+  // The rank posts nothing more, and is told 0; so is a thread that waits meanwhile. By any thread.
+  void abandon() noexcept;
 
  private:
   bool is_closed() const noexcept;
@@ -67,6 +69,7 @@ class Port {
   PortMemory memory_;
   PortLayout& mine_;
   std::uint64_t posted_, taken_, rung_;
+  std::atomic<bool> abandoned_{false};
 };
 
 // The engine's side.

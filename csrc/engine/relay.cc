@@ -30,7 +30,6 @@ std::optional<std::string> TextQueue::take() {
 
 RemoteMachine::RemoteMachine(int fd, const PortMemory& memory, std::vector<std::uint32_t> numbers)
     : connection_(fd), memory_(memory), numbers_(std::move(numbers)) {
-  ports_.reserve(numbers_.size());
   for (const std::uint32_t number : numbers_) {
     if (number >= memory_.ranks()) throw Error("a mailbox of another machine does not exist");
     ports_.emplace_back(memory_, number);

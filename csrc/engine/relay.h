@@ -51,7 +51,7 @@ class RemoteMachine {
   Connection connection_;
   const PortMemory memory_;
   const std::vector<std::uint32_t> numbers_;
-  std::vector<Port> ports_;
+  std::deque<Port> ports_;
   TextQueue texts_;
   std::atomic<bool> lost_{false};
   std::thread listener_;

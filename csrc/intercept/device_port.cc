@@ -76,7 +76,7 @@ class VirtualDevice final : public DevicePort {
     session().enqueue(stream, std::move(move), ranges_of(touches));
   }
 
-  void enqueue_step(void* stream, std::function<bool()> step,
+  void enqueue_step(void* stream, std::function<vgpu::Lacks()> step,
                     std::span<const Touched> touches) override {
     session().enqueue_step(stream, std::move(step), ranges_of(touches));
   }

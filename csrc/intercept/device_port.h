@@ -46,8 +46,8 @@ class DevicePort {
   // Work that moves bytes, in stream order; it may read and write device addresses directly.
   virtual void enqueue(void* stream, std::function<void()> move,
                        std::span<const Touched> touches) = 0;
-  // Work with other ranks, in stream order: called again and again until it returns true.
-  virtual void enqueue_step(void* stream, std::function<bool()> step,
+  // Work with other ranks, in stream order: called again and again until it lacks nothing.
+  virtual void enqueue_step(void* stream, std::function<vgpu::Lacks()> step,
                             std::span<const Touched> touches) = 0;
   // What is enqueued on `stream` from now on comes after all that is enqueued anywhere now.
   virtual void follow_all(void* stream) = 0;

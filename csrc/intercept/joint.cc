@@ -242,7 +242,7 @@ std::optional<std::size_t> JointLaunch::number_at(std::uint32_t position) const 
   return company_->numbers[static_cast<std::size_t>(found - all.begin())];
 }
 
-bool JointLaunch::step() {
+vgpu::Lacks JointLaunch::step() {
   Exchange& exchange = *company_->exchange;
   if (!begun_) {
     begun_ = true;
@@ -264,17 +264,13 @@ bool JointLaunch::step() {
     } else {
       taken.encoded = exchange.take(taken.from, taken.key);
       if (taken.encoded != nullptr) continue;
-      if (!exchange.is_over()) {
-        exchange.note_stuck(taken.from);
-        return false;
-      }
+      if (!exchange.is_over()) return taken.from;
       if (taken.fallback) taken.encoded = given_[*taken.fallback].encoded;
     }
   }
-  exchange.note_stuck(std::nullopt);
   if (local_) local_();
   for (const Result& result : results_) write(result);
-  return true;
+  return std::nullopt;
 }
 
 void JointLaunch::write(const Result& result) const {

@@ -31,7 +31,7 @@ class JointLaunch {
   JointLaunch(std::shared_ptr<const vgpu::Company> company, std::span<const Call> calls,
               std::function<void()> local);
 
-  bool step();  // true: done
+  vgpu::Lacks step();
   const std::vector<Touched>& touches() const noexcept { return touches_; }
 
  private:

@@ -118,11 +118,9 @@ TEST_CASE("what is closed or abandoned keeps nobody waiting") {
   CHECK(one.number_of(9) == 1);
   CHECK(!one.number_of(6));
   CHECK(!memory.waits_for(0));
-  one.note_stuck(1);
-  CHECK(!memory.waits_for(0));  // a stream of it does, its program goes on
-  one.note_wait(true);
+  one.note_wait(1);
   CHECK(memory.waits_for(0) == 1);
-  one.note_wait(false);
+  one.note_wait(std::nullopt);
   CHECK(!memory.waits_for(0));
 
   two.leave(0, {1, 1}, std::make_shared<const Bytes>(Bytes(100'000)));

@@ -200,6 +200,20 @@ TEST_CASE("moves run in stream order, when the host looks") {
     gpu.host_callback(a, [&] { order += 'n'; });  // nothing before it
     CHECK(order.back() == 'n');
   }
+  SUBCASE("a callback does not wait for what comes behind itself") {
+    gpu.host_callback(a, [&] {
+      gpu.synchronize_stream(a);
+      order += 'h';
+    });
+    void* const later = gpu.create_event(false);
+    gpu.record(later, a);
+    gpu.wait(b, later);
+    session.enqueue(b, [&] { order += 'z'; });
+    gpu.host_callback(a, [&] { session.drain_all(); });
+    session.drain_all();
+    CHECK(order.find('h') < order.find('z'));
+    gpu.destroy_event(later);
+  }
   SUBCASE("a destroyed stream's moves still run, and its events are done") {
     gpu.destroy_stream(a);
     CHECK(order == "123");

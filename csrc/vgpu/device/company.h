@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace prism {
@@ -10,6 +11,9 @@ class Exchange;
 }
 
 namespace prism::vgpu {
+
+// Number in the exchange of the rank whose bytes are missing; nullopt: none, it is done.
+using Lacks = std::optional<std::size_t>;
 
 struct Company {
   Exchange* exchange = nullptr;  // lives as long as the process

@@ -21,19 +21,21 @@
 #include "graph/recorder.h"
 #include "vgpu/device/company.h"
 #include "vgpu/device/kernels.h"
+#include "vgpu/device/locks.h"
 #include "vgpu/device/memory.h"
 #include "vgpu/device/runtime.h"
 #include "vgpu/device/session.h"
-#include "vgpu/device/session_mutex.h"
 #include "vgpu/device/stream.h"
 #include "vgpu/device/watchdog.h"
 
 namespace prism::vgpu {
 
 // False on the threads that torch's process group runs beside the program's own: they poll, at
-// times that no two runs share.
+// times that no two runs share. And in a move.
 bool is_program_thread() noexcept;
-inline constexpr const char* device_thread_name = "prism_device";
+// The calling thread waits for no move any more: it has left (Session::detach), or has no device.
+bool has_left() noexcept;
+void wait_for_no_move() noexcept;
 DeviceProfile default_device();
 
 // Where the answer to a device-to-host read came from.
@@ -64,9 +66,8 @@ struct FailedAllocation {
 
 struct Session::Impl {
   Impl();
+  void begin_child();  // of a fork
 
-  // Taken first: one thread at a time runs queued moves, and holds no other lock meanwhile.
-  std::recursive_mutex drain_mutex;
   mutable SessionMutex mutex;
   std::atomic<bool> active{false};
   SessionOptions options;
@@ -98,8 +99,8 @@ struct Session::Impl {
   MemberSource member_source;
   // Set in an emulation: the engine, not `clock`, knows the times of this rank.
   std::unique_ptr<Port> port;
-  // Set where other ranks run too. Then moves may wait for them, and a thread of its own runs what
-  // is queued, as a device does.
+  // Set where other ranks run too. Then moves may wait for them, and a thread of its own alone runs
+  // what is queued, as a device does.
   std::unique_ptr<Exchange> exchange;
   std::vector<std::uint64_t> kernel_identities;  // by id of the recorder
   std::map<std::pair<std::string, std::string>, std::uint64_t> unimplemented;
@@ -180,9 +181,15 @@ struct Session::Impl {
   void know_members(Communicator& communicator);
   std::int64_t duration_of(const Op& op);
 
-  // Queues. `lock` holds `mutex.state`; drain_mutex is held too.
+  // Queues. `lock` holds `mutex.state`, and nothing else of locks.h is held.
   using StateLock = std::unique_lock<std::mutex>;
+  // Runs the moves of `stream` up to that one, or waits for whoever does. In a move: those that do
+  // not come behind it.
   void drain_until(Stream& stream, std::uint64_t move, StateLock& lock);
+  void await(Stream& stream, std::uint64_t move, StateLock& lock);
+  // By the thread that is the mover.
+  void run_until(Stream& stream, std::uint64_t move, StateLock& lock);
+  void step_until(Stream& stream, std::uint64_t move, StateLock& lock);
   void run_first(Stream& stream, StateLock& lock);
   void pop(Stream& stream);
   // That live now, the default stream aside: queues are looked at while more may be made.
@@ -190,7 +197,6 @@ struct Session::Impl {
   // What need not wait, on all streams; false: nothing.
   bool move_on(StateLock& lock);
   bool move_on(Stream& stream, StateLock& lock);
-  void move_on_now();     // holds neither; where nobody else does
   void run_device();      // a thread's whole life
   void leave_no_bytes();  // holds neither: all that others are to get is on its way
   std::shared_ptr<const Company> company_of(const Communicator& communicator) const;
@@ -204,11 +210,14 @@ struct Session::Impl {
   // After what is queued and touches the range, before what its next owner does.
   void zero_in_order(Range range);  // holds neither
   void push(Stream& stream, Move move);
-  std::uint64_t pending = 0;  // moves in all queues
-  // The thread that called detach(): what is queued may need what never comes, and runs no more for
-  // it. Others wait as ever, so that the program does not go on with bytes that are not there.
-  std::atomic<std::thread::id> left_by{};
-  bool has_left() const noexcept { return left_by.load() == std::this_thread::get_id(); }
+  void push(void* stream, Move move);  // by handle; holds neither
+  std::uint64_t pending = 0;           // moves in all queues
+  // The thread that runs moves; none: whoever looks may. By `mutex.state`.
+  std::thread::id mover{};
+  std::condition_variable move_made;  // or the mover has ended
+  // detach() was called: no move begins any more. Whoever waits for one does so to the end of the
+  // process, so that the program does not go on with bytes that are not there.
+  std::atomic<bool> left{false};
   // Behind what is in the stream. `mutex` is held.
   void move_in_order(Stream& stream, std::function<void(Impl&)> move, std::vector<Range> touches);
 

@@ -43,7 +43,7 @@ void Session::Impl::append_frees() {
 }
 
 void Session::Impl::memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns) {
-  if (!active) return;
+  if (!active || in_move()) return;
   if (kind == OpKind::free && !options.measure_host) {
     frees.push_back(bytes);
     return;

@@ -8,6 +8,11 @@
 #include "vgpu/device/impl.h"
 
 namespace prism::vgpu {
+namespace {
+
+thread_local bool has_left_ = false;
+
+}  // namespace
 
 void Session::attach(PortMemory memory, std::size_t number) {
   const std::lock_guard lock(impl_->mutex);
@@ -16,17 +21,22 @@ void Session::attach(PortMemory memory, std::size_t number) {
 }
 
 void Session::detach() {
-  impl_->left_by = std::this_thread::get_id();
-  const std::lock_guard lock(impl_->mutex);
-  impl_->port.reset();
+  has_left_ = true;
+  impl_->left = true;
+  if (impl_->port != nullptr) impl_->port->abandon();
   if (impl_->exchange != nullptr) impl_->exchange->abandon();
 }
+
+bool has_left() noexcept { return has_left_; }
+void wait_for_no_move() noexcept { has_left_ = true; }
 
 void Session::attach_exchange(ExchangeMemory memory, std::size_t number) {
   const std::lock_guard lock(impl_->mutex);
   PRISM_CHECK(!impl_->active && impl_->exchange == nullptr);
   impl_->exchange = std::make_unique<Exchange>(std::move(memory), number);
-  std::thread([impl = impl_] { impl->run_device(); }).detach();
+  std::thread device([impl = impl_] { impl->run_device(); });
+  impl_->mover = device.get_id();
+  device.detach();
 }
 
 Exchange* Session::exchange() const noexcept { return impl_->exchange.get(); }
@@ -57,7 +67,7 @@ std::shared_ptr<const Company> Session::Impl::company_of(const Communicator& com
 bool Session::Impl::move_on(Stream& stream, StateLock& lock) {
   bool moved = false;
   std::deque<Move>& moves = stream.queue.moves;
-  while (!moves.empty()) {
+  while (!moves.empty() && !left) {
     Move& front = moves.front();
     if (front.runs) break;
     if (front.wait_stream != nullptr) {
@@ -65,9 +75,10 @@ bool Session::Impl::move_on(Stream& stream, StateLock& lock) {
       pop(stream);
     } else if (front.step) {
       lock.unlock();
-      const bool done = front.step();
+      const Lacks lacks = front.step();
       lock.lock();
-      if (!done) break;
+      front.lacks = lacks;
+      if (lacks) break;
       pop(stream);
     } else {
       run_first(stream, lock);
@@ -90,47 +101,43 @@ bool Session::Impl::move_on(StateLock& lock) {
   return moved;
 }
 
-void Session::Impl::move_on_now() {
-  const std::unique_lock draining(drain_mutex, std::try_to_lock);
-  if (draining.owns_lock()) {
-    StateLock lock(mutex.state);
-    move_on(lock);
-  } else {
-    exchange->stir();  // whoever has it may have passed by
+void Session::Impl::step_until(Stream& stream, std::uint64_t move, StateLock& lock) {
+  while (!stream.queue.is_done(move) && !left) {
+    const std::uint32_t seen = exchange->news();
+    if (first_behind(stream)->runs) return;  // it called in again, and cannot wait for itself
+    if (move_on(lock)) continue;
+    lock.unlock();
+    exchange->sleep(seen, std::chrono::milliseconds(100));
+    lock.lock();
   }
 }
 
 void Session::Impl::run_device() {
-  pthread_setname_np(pthread_self(), device_thread_name);
+  pthread_setname_np(pthread_self(), "prism_device");
+  const InMove all_its_life;
   for (;;) {
     const std::uint32_t seen = exchange->news();
-    bool moved = false;
+    bool moves = false;
     {
-      const std::lock_guard draining(drain_mutex);
       StateLock lock(mutex.state);
-      moved = move_on(lock);
+      moves = move_on(lock);
     }
-    if (!moved) exchange->sleep(seen, std::chrono::seconds(1));
+    if (!moves) exchange->sleep(seen, std::chrono::seconds(1));
   }
 }
 
 void Session::Impl::leave_no_bytes() {
   if (exchange == nullptr || has_left()) return;
+  const LetGo interpreter;
   while (!exchange->is_over() && !exchange->is_flushed()) {
     const std::uint32_t seen = exchange->news();
     if (!exchange->progress()) exchange->sleep(seen, std::chrono::milliseconds(100));
   }
 }
 
-void Session::enqueue_step(void* stream, std::function<bool()> step, std::vector<Range> touches) {
-  Impl& impl = *impl_;
-  {
-    const std::lock_guard lock(impl.mutex);
-    Stream* s = impl.find_stream(stream);
-    impl.push(s != nullptr ? *s : impl.default_stream,
-              {.step = std::move(step), .touches = std::move(touches)});
-  }
-  impl.move_on_now();
+void Session::enqueue_step(void* stream, std::function<Lacks()> step, std::vector<Range> touches) {
+  impl_->push(stream, {.step = std::move(step), .touches = std::move(touches)});
+  impl_->exchange->stir();
 }
 
 void Session::follow_all(void* stream) {
@@ -159,9 +166,12 @@ std::int64_t Session::Impl::post(const Op& op, Ask ask) {
     port->post(post);
     return 0;
   }
-  if (exchange == nullptr) return port->ask(post);
   mutex.state.unlock();
-  const std::int64_t told = port->ask(post);
+  std::int64_t told = 0;
+  {
+    const LetGo interpreter;
+    told = port->ask(post);
+  }
   mutex.state.lock();
   return told;
 }

@@ -16,19 +16,14 @@ namespace {
 bool named_as_program_thread() noexcept {
   char name[16] = {};
   if (pthread_getname_np(pthread_self(), name, sizeof name) != 0) return true;
-  return std::strncmp(name, "pt_nccl_", 8) != 0 && std::strncmp(name, "pt_data_pin", 11) != 0 &&
-         std::strncmp(name, device_thread_name, 15) != 0;
+  return std::strncmp(name, "pt_nccl_", 8) != 0 && std::strncmp(name, "pt_data_pin", 11) != 0;
 }
-
-std::recursive_mutex* forked_drain = nullptr;
-SessionMutex* forked_state = nullptr;
-std::condition_variable_any* forked_watch = nullptr;
 
 }  // namespace
 
 bool is_program_thread() noexcept {
   thread_local const bool answer = named_as_program_thread();
-  return answer;
+  return answer && !in_move();
 }
 
 DeviceProfile default_device() {
@@ -50,25 +45,23 @@ DeviceProfile default_device() {
 Session::Impl::Impl() {
   default_stream.magic = Stream::alive;
   options.device = default_device();
-  forked_drain = &drain_mutex;
-  forked_state = &mutex;
-  forked_watch = &watchdog_saw;
-  // A forked rank starts with both locks free, whatever its parent's threads held.
-  pthread_atfork(
-      [] {
-        forked_drain->lock();
-        forked_state->lock();
-      },
-      [] {
-        forked_state->unlock();
-        forked_drain->unlock();
-      },
-      [] {
-        // A lock that knows its owner cannot be released by the child, which has another thread id.
-        new (forked_state) SessionMutex;
-        new (forked_drain) std::recursive_mutex;
-        new (forked_watch) std::condition_variable_any;
-      });
+  static Impl* forked = nullptr;
+  forked = this;
+  pthread_atfork([] { forked->mutex.state.lock(); }, [] { forked->mutex.state.unlock(); },
+                 [] { forked->begin_child(); });
+}
+
+void Session::Impl::begin_child() {
+  // Locks are free, whatever threads of the parent held; one that knows its owner could not be
+  // released here, where the thread has another id.
+  new (&mutex) SessionMutex;
+  new (&watchdog_saw) std::condition_variable_any;
+  new (&move_made) std::condition_variable;
+  mover = {};
+  if (exchange == nullptr) return;
+  // A process that the program of a rank started: it has no device, and is not the rank.
+  wait_for_no_move();
+  if (port != nullptr) port->abandon();
 }
 
 Session::Session() : impl_(new Impl) {}
@@ -201,13 +194,13 @@ void Session::end_watch() {
 void Session::stop() {
   if (impl_->exchange != nullptr) {
     // Bytes that never come would keep the engine from hearing that this rank has ended.
-    const std::lock_guard lock(impl_->mutex);
+    const SessionMutex::Whole lock(impl_->mutex);
     impl_->post_end();
     impl_->active = false;
   }
   impl_->drain_everything();
   impl_->leave_no_bytes();
-  const std::lock_guard lock(impl_->mutex);
+  const SessionMutex::Whole lock(impl_->mutex);
   impl_->post_end();
   impl_->active = false;
 }
@@ -215,7 +208,7 @@ void Session::stop() {
 Graph Session::finish(const MemoryPeaks& peaks, std::string_view metadata) {
   Impl& impl = *impl_;
   impl.drain_everything();
-  const std::lock_guard lock(impl.mutex);
+  const SessionMutex::Whole lock(impl.mutex);
   PRISM_CHECK(impl.recorder != nullptr);
   impl.post_end();
   impl.active = false;

@@ -71,12 +71,13 @@ class Session {
   std::uint64_t communicate(void* stream, std::span<Op> parts);
 
   // Byte-moving work in stream order; runs when the host looks at what it may have written.
-  // `touches`: the device ranges it reads or writes; work that may wait for another process must
-  // give them, else a block that is handed out meanwhile would have to wait for it.
-  void enqueue(void* stream, std::function<void()> move, std::vector<Range> touches = {});
-  // Work with other ranks, in stream order: called until it returns true, and again only where
+  // `touches`: the device ranges it reads or writes, maybe none. Without: not known, so that a
+  // block that is handed out meanwhile waits for it.
+  void enqueue(void* stream, std::function<void()> move, std::vector<Range> touches);
+  void enqueue(void* stream, std::function<void()> move);
+  // Work with other ranks, in stream order: called until it lacks nothing, and again only where
   // something has come from one of them. It must not wait.
-  void enqueue_step(void* stream, std::function<bool()> step, std::vector<Range> touches);
+  void enqueue_step(void* stream, std::function<Lacks()> step, std::vector<Range> touches);
   // What is enqueued on `stream` from now on comes after all that is enqueued anywhere now.
   void follow_all(void* stream);
   void drain(void* stream);
@@ -117,7 +118,8 @@ class Session {
   // The members of a communicator that run, once it was used; nullptr: none but this one.
   std::shared_ptr<const Company> company(std::uint32_t slot) const;
   // What comes from here on is posted no more: the rank failed, and its end is not its program's.
-  // The calling thread waits for no work of the device any more: it may never be done.
+  // Waits for nothing. The calling thread waits for no work of the device any more: it may never be
+  // done.
   void detach();
 
   // The end of a rank.

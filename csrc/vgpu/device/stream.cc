@@ -97,10 +97,10 @@ Outcome Runtime::synchronize_stream(void* stream) {
 Outcome Runtime::query_stream(void* stream) {
   Stream* s = impl_.find_stream(stream);
   if (s == nullptr) return Outcome::bad_handle;
-  if (!is_program_thread()) return Outcome::done;
+  if (!is_program_thread() && !in_move()) return Outcome::done;
   {
     const std::lock_guard lock(impl_.mutex);
-    if (impl_.active) {
+    if (impl_.recording()) {
       const std::uint16_t index = impl_.index_of(*s);
       Op op;
       op.kind = OpKind::query;
@@ -141,6 +141,7 @@ Outcome Runtime::host_callback(void* stream, std::function<void()> callback) {
       return Outcome::done;
     }
   }
+  const InMove running;
   callback();  // nothing before it is left to wait for
   return Outcome::done;
 }
@@ -220,18 +221,9 @@ Outcome Runtime::wait(void* stream, void* event) {
 }
 
 void Session::Impl::drain_event(const Event& event) {
-  if (has_left()) return;
-  Stream* stream = nullptr;
-  std::uint64_t move = 0;
-  {
-    const std::lock_guard quick(mutex);
-    if (event.queue == nullptr || event.queue->queue.is_done(event.move)) return;
-    stream = event.queue;
-    move = event.move;
-  }
-  const std::lock_guard draining(drain_mutex);
   StateLock lock(mutex.state);
-  drain_until(*stream, move, lock);
+  Stream* const stream = event.queue;
+  if (stream != nullptr) drain_until(*stream, event.move, lock);
 }
 
 Outcome Runtime::synchronize_event(void* event) {
@@ -264,10 +256,10 @@ Outcome Session::Impl::answer_watchdog(Event& event) {
 Outcome Runtime::query_event(void* event) {
   Event* e = HandleTable<Event>::find(event);
   if (e == nullptr) return Outcome::bad_handle;
-  if (!is_program_thread()) return impl_.answer_watchdog(*e);
+  if (!is_program_thread() && !in_move()) return impl_.answer_watchdog(*e);
   {
     const std::lock_guard lock(impl_.mutex);
-    if (impl_.active && e->recorded) {
+    if (impl_.recording() && e->recorded) {
       const std::int64_t told =
           impl_.query(*e, Ask::event_done, impl_.options.device.host.query_ns);
       if (!impl_.is_done(e->time_ns, told)) return Outcome::not_ready;
@@ -291,7 +283,7 @@ Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) {
   if (impl_.port == nullptr) {
     if (!impl_.clock.is_done(begin) || !impl_.clock.is_done(reached)) return Outcome::not_ready;
   } else {
-    if (!impl_.active) return Outcome::not_ready;
+    if (!impl_.recording()) return Outcome::not_ready;
     for (const Event* event : {from, to}) {
       if (impl_.query(*event, Ask::event_done, 0) == 0) return Outcome::not_ready;
     }

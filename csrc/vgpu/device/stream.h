@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "vgpu/device/company.h"
 #include "vgpu/device/ranges.h"
 
 namespace prism::vgpu {
@@ -17,10 +19,12 @@ struct Stream;
 // place where a stream waits for another one's move.
 struct Move {
   std::function<void()> run{};
-  std::function<bool()> step{};  // in place of `run`: may wait for another process; true: done
+  std::function<Lacks()> step{};  // in place of `run`: may lack bytes of another process
+  Lacks lacks{};                  // at its last step
   Stream* wait_stream = nullptr;
   std::uint64_t wait_move = 0;
-  std::vector<Range> touches{};  // device ranges it reads or writes; empty: not known, maybe all
+  // Device ranges it reads or writes; nullopt: not known, maybe all.
+  std::optional<std::vector<Range>> touches{};
   bool runs = false;  // now: it stays in its queue, for those who look at what touches a range
 };
 
@@ -31,6 +35,9 @@ struct MoveQueue {
   bool idle() const noexcept { return issued == done; }
   bool is_done(std::uint64_t move) const noexcept { return move <= done; }
 };
+// The move that those of `stream` come behind: its first, or the first of whom that waits for.
+// nullptr: none.
+const Move* first_behind(const Stream& stream) noexcept;
 
 struct Stream {
   static constexpr std::uint32_t alive = 0x5354524d;

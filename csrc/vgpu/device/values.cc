@@ -13,25 +13,62 @@ thread_local std::vector<std::string> answers_;
 
 }  // namespace
 
-void Session::Impl::drain_until(Stream& stream, std::uint64_t move, StateLock& lock) {
-  MoveQueue& queue = stream.queue;
-  while (exchange != nullptr && queue.done < move && !queue.moves.empty()) {
-    const std::uint32_t seen = exchange->news();
-    if (move_on(lock) || queue.done >= move) continue;
-    // Others of this process that look may go on meanwhile.
-    lock.unlock();
-    drain_mutex.unlock();
-    exchange->note_wait(true);
-    exchange->sleep(seen, std::chrono::milliseconds(100));
-    drain_mutex.lock();
-    lock.lock();
-    exchange->note_wait(false);
+const Move* first_behind(const Stream& stream) noexcept {
+  for (const Stream* at = &stream;;) {
+    if (at->queue.moves.empty()) return nullptr;
+    const Move& first = at->queue.moves.front();
+    if (first.wait_stream == nullptr || first.wait_stream->queue.is_done(first.wait_move)) {
+      return &first;
+    }
+    at = first.wait_stream;
   }
-  while (queue.done < move && !queue.moves.empty()) {
+}
+
+void Session::Impl::drain_until(Stream& stream, std::uint64_t move, StateLock& lock) {
+  if (has_left() || stream.queue.is_done(move)) return;
+  const std::thread::id self = std::this_thread::get_id();
+  if (mover == self) {
+    exchange != nullptr ? step_until(stream, move, lock) : run_until(stream, move, lock);
+    return;
+  }
+  while (left || mover != std::thread::id()) {
+    await(stream, move, lock);
+    if (stream.queue.is_done(move)) return;
+  }
+  mover = self;
+  run_until(stream, move, lock);
+  mover = {};
+  move_made.notify_all();
+}
+
+// Until that move is made, or the caller may run moves itself.
+void Session::Impl::await(Stream& stream, std::uint64_t move, StateLock& lock) {
+  lock.unlock();
+  {
+    const LetGo interpreter;
+    if (exchange != nullptr) exchange->stir();
+    lock.lock();
+    while (left || (mover != std::thread::id() && !stream.queue.is_done(move))) {
+      if (exchange != nullptr && !left) {
+        const Move* first = first_behind(stream);
+        exchange->note_wait(first != nullptr ? first->lacks : std::nullopt);
+      }
+      move_made.wait_for(lock, std::chrono::milliseconds(100));
+    }
+    if (exchange != nullptr) exchange->note_wait(std::nullopt);
+    lock.unlock();
+  }
+  lock.lock();
+}
+
+void Session::Impl::run_until(Stream& stream, std::uint64_t move, StateLock& lock) {
+  MoveQueue& queue = stream.queue;
+  while (!queue.is_done(move)) {
     const Move& next = queue.moves.front();
     if (next.runs) return;  // it called in again, and cannot wait for itself
     if (next.wait_stream != nullptr) {
-      drain_until(*next.wait_stream, next.wait_move, lock);
+      run_until(*next.wait_stream, next.wait_move, lock);
+      if (!next.wait_stream->queue.is_done(next.wait_move)) return;
       pop(stream);
     } else {
       run_first(stream, lock);
@@ -42,8 +79,11 @@ void Session::Impl::drain_until(Stream& stream, std::uint64_t move, StateLock& l
 void Session::Impl::run_first(Stream& stream, StateLock& lock) {
   Move& first = stream.queue.moves.front();
   first.runs = true;
-  lock.unlock();  // it may wait for another process, or be a callback that calls in again
-  first.run();
+  lock.unlock();  // it may be a rule or a callback, which calls in again
+  {
+    const InMove running;
+    first.run();
+  }
   lock.lock();
   pop(stream);
 }
@@ -52,15 +92,10 @@ void Session::Impl::pop(Stream& stream) {
   stream.queue.moves.pop_front();
   ++stream.queue.done;
   --pending;
+  move_made.notify_all();
 }
 
 void Session::Impl::drain_stream(Stream& stream) {
-  if (has_left()) return;
-  {
-    const std::lock_guard quick(mutex);
-    if (stream.queue.idle()) return;
-  }
-  const std::lock_guard draining(drain_mutex);
   StateLock lock(mutex.state);
   drain_until(stream, stream.queue.issued, lock);
 }
@@ -72,8 +107,6 @@ std::vector<Stream*> Session::Impl::all_streams() {
 }
 
 void Session::Impl::drain_everything() {
-  if (has_left()) return;
-  const std::lock_guard draining(drain_mutex);
   StateLock lock(mutex.state);
   drain_until(default_stream, default_stream.queue.issued, lock);
   for (Stream* stream : all_streams()) drain_until(*stream, stream->queue.issued, lock);
@@ -94,12 +127,18 @@ void Session::Impl::move_in_order(Stream& stream, std::function<void(Impl&)> mov
   push(stream, {.run = std::move(run), .touches = std::move(touches)});
 }
 
+void Session::Impl::push(void* stream, Move move) {
+  const std::lock_guard lock(mutex);
+  Stream* found = find_stream(stream);
+  push(found != nullptr ? *found : default_stream, std::move(move));
+}
+
 void Session::enqueue(void* stream, std::function<void()> move, std::vector<Range> touches) {
-  Impl& impl = *impl_;
-  const std::lock_guard lock(impl.mutex);
-  Stream* s = impl.find_stream(stream);
-  impl.push(s != nullptr ? *s : impl.default_stream,
-            {.run = std::move(move), .touches = std::move(touches)});
+  impl_->push(stream, {.run = std::move(move), .touches = std::move(touches)});
+}
+
+void Session::enqueue(void* stream, std::function<void()> move) {
+  impl_->push(stream, {.run = std::move(move)});
 }
 
 void Session::drain(void* stream) {
@@ -177,8 +216,11 @@ void Session::Impl::zero_in_order(Range range) {
     const auto look = [&](Stream& stream) {
       for (const Move& queued : stream.queue.moves) {
         if (queued.wait_stream != nullptr) continue;
-        if (queued.touches.empty()) unknown = true;
-        for (const Range& touched : queued.touches) {
+        if (!queued.touches) {
+          unknown = true;
+          continue;
+        }
+        for (const Range& touched : *queued.touches) {
           if (touched.overlaps(range)) user = &stream;
         }
       }

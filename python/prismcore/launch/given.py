@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from prismcore import _core
 from prismcore.errors import RuleError
 from prismcore.graph import DataType, OpKind
 from prismcore.rules import Call, Rule
@@ -64,6 +67,7 @@ class RuleDoor:
     def install(self, door: ctypes.CDLL) -> None:
         """Makes the door (libprism_nccl.so, loaded) ask. Without rules it asks nothing."""
         if self._rules:
+            _core.vgpu_share_interpreter()
             door.prism_nccl_set_rules(*self._hooks)
 
     @property
@@ -106,9 +110,24 @@ class RuleDoor:
     def _fill(self, number: int, to: int, size: int) -> None:
         try:
             rule, call = self._due.pop(number)
-            _fill_with(rule, call, to, size)
+            with _no_collection():
+                _fill_with(rule, call, to, size)
         except BaseException as error:
             self._failed(error)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rules may run beside the program: what it left as garbage is not for them to free, with torch's
+    allocator locked by a thread that waits for the rule."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _fill_with(rule: Rule, call: Call, to: int, size: int) -> None:

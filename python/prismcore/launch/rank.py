@@ -263,7 +263,9 @@ class RankRun:
             os._exit(status)  # a process that the program forked: the record is not its own to write
         if threading.current_thread() is threading.main_thread():
             signal.signal(STOP_SIGNAL, signal.SIG_IGN)
-        if end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED):
+        failed = end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED)
+        if failed:
+            self._last_word.acquire()  # and kept: if other threads fail now, it is because of this
             _core.vgpu_detach()  # so that the engine of an emulation waits for the reason
         summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
         graph = b""
@@ -279,9 +281,12 @@ class RankRun:
             }
             if self._want_groups or end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY):
                 summary["groups"] = self._groups.rows
-            peaks = self._peaks()
+            # The program's thread may stand still in torch's allocator.
+            beside = failed and threading.current_thread() is not threading.main_thread()
+            peaks = {"requested": 0, "allocated": 0, "reserved": 0} if beside else self._peaks()
             _core.vgpu_stop()  # the flight recorder asks for events: not the program's doing
-            self._last_word.acquire()  # and kept: a thread beside the program's may leave as well
+            if not failed:
+                self._last_word.acquire()  # a rule may have failed until the last move was made
             with contextlib.suppress(RuntimeError, KeyError):  # no flight recorder: no call sites
                 _core.vgpu_set_call_sites(self._call_sites())
             report = json.loads(_core.vgpu_report())
