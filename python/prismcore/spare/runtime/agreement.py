@@ -161,6 +161,12 @@ class Agreement:
             is_in = self.epoch > 0 and not self._told_waiting
             wait_s = self._options.timeouts.agree_s if is_in else float("inf")
             quorum = self._lighthouse.quorum(report, wait_s=wait_s)
+            if quorum.strangers and not self.has_begun:
+                raise MembershipError(
+                    f"the lighthouse at {self._options.lighthouse} also serves {quorum.strangers[0]}, which "
+                    f"is not of training '{self._options.training}' in this version of prismcore; expected "
+                    "one lighthouse for each training: start another on another port"
+                )
             self._others_train |= any(other.ready > 0 for other in quorum.reports)
             decision = decide(
                 quorum.reports,
@@ -181,6 +187,8 @@ class Agreement:
             except MembersLostError as error:
                 self.lost(error)
                 continue
+            finally:
+                committed = committed and not self.caught_up  # the others went on without this group
             break
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
@@ -209,6 +217,7 @@ class Agreement:
         begin_s = self._options.timeouts.begin_s
         waited = begin_s is not None and time.monotonic() - self._began > begin_s
         return Report(
+            training=self._options.training,
             group=self.group,
             replica=self._replica,
             born_ns=self._born_ns,

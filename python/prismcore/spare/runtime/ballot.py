@@ -22,8 +22,10 @@ def vote(communicator: Communicator, layout: Layout, what: str, *, boundary_want
     """
     digest = layout.digest
     mine = [1, digest // _HALF, digest % _HALF]
-    ballot = torch.tensor([*mine, boundary_wanted], dtype=torch.float64)  # whole numbers: exact sums
+    # Whole numbers: exact sums.
+    ballot = torch.tensor([*mine, boundary_wanted], dtype=torch.float64, device=communicator.device)
     communicator.all_reduce(ballot, what)
+    ballot = ballot.cpu()
     if [float(x) for x in ballot[:3]] != [float(communicator.size * x) for x in mine]:
         raise SpareError(
             f"groups have different layouts (here {digest:016x}); expected the same placement, micro_batches "

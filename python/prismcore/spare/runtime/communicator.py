@@ -96,6 +96,11 @@ class Communicator:
         self._do(lambda: self._group.allgather([list(outs)], [given], options), what)
 
     @property
+    def device(self) -> torch.device:
+        """Where what is sent has to be."""
+        return torch.device("cpu" if self._backend == "gloo" else "cuda")
+
+    @property
     def process_group(self) -> ProcessGroup:
         """For torchft's transports; to be used in :meth:`run`."""
         return self._group

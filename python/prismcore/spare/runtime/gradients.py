@@ -90,14 +90,24 @@ class GradientSheets:
 
     def take_in(self) -> Sheet:
         """The sheet that parameters write to; what came into gradients of their own (after
-        ``zero_grad(set_to_none=True)``) is moved there."""
+        ``zero_grad(set_to_none=True)``) is moved there.
+
+        Raises:
+            SpareError: gradients were made by ``backward(create_graph=True)``.
+        """
         shown = self._shown
         assert shown is not None
         for param, view in zip(self._params, shown.views, strict=True):
-            if param.grad is view:
+            grad = param.grad
+            if grad is view:
                 continue
-            if param.grad is not None:
-                view.add_(param.grad)
+            if grad is not None:
+                if grad.requires_grad:
+                    raise SpareError(
+                        "gradients with a graph of their own found (backward(create_graph=True)); expected "
+                        "plain ones: take such derivatives by torch.autograd.grad"
+                    )
+                view.add_(grad)
             param.grad = view
         return shown
 

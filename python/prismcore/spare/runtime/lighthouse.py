@@ -28,11 +28,13 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quorum:
-    """``number`` grows with each change while the lighthouse lives."""
+    """``number`` grows with each change while the lighthouse lives. ``strangers``: replicas in it that are
+    not of this training."""
 
     number: int
     created_ns: int
     reports: tuple[Report, ...]
+    strangers: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,10 +114,13 @@ class Lighthouse:
                 time.sleep(_RETRY_S)
         self._tell_found(away_since)
         created = found.created
+        read = {member.replica_id: Report.from_data(member.data) for member in found.participants}
+        ours = {name: r for name, r in read.items() if r is not None and r.training == report.training}
         return Quorum(
             number=int(found.quorum_id),
             created_ns=created.seconds * 1_000_000_000 + created.nanos,
-            reports=tuple(Report.from_data(member.data) for member in found.participants),
+            reports=tuple(ours.values()),
+            strangers=tuple(sorted(set(read) - set(ours))),
         )
 
     def heard(self) -> dict[str, Heard] | None:

@@ -30,6 +30,7 @@ class Report:
     """What a member says of itself when it asks for a quorum.
 
     Attributes:
+        training: name of its training.
         group: its number; -1 for a spare that has none yet.
         replica: this life of the group; unique.
         born_ns: when this life began, of the wall clock.
@@ -45,6 +46,7 @@ class Report:
         alike: begins with the same weights as all others.
     """
 
+    training: str
     group: int
     replica: str
     born_ns: int
@@ -63,17 +65,12 @@ class Report:
         return asdict(self)
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any] | None) -> Report:
-        """Raises:
-        MembershipError: what came was not written by a member of this version.
-        """
+    def from_data(cls, data: Mapping[str, Any] | None) -> Report | None:
+        """None: it was not written by a member of this version."""
         try:
             return cls(**data)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise MembershipError(
-                f"the lighthouse has a participant that reports {data!r}; expected a group of this training, "
-                "of the same version of prismcore: give each training a lighthouse of its own"
-            ) from error
+        except TypeError:
+            return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

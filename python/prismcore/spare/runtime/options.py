@@ -53,6 +53,7 @@ class SessionOptions:
         placement: who hosts which shards; the same on all groups.
         micro_batches: m, of a shard; the same on all groups.
         group: this group's number, 0 to N - 1; None: a hot spare, which takes the place of a lost group.
+        training: its name; a lighthouse serves one training.
         lighthouse: ``http://host:29510``; default: the variable TORCHFT_LIGHTHOUSE.
         backend: ``gloo`` or ``nccl``, for the sums between groups.
         deterministic: sum part by part in a fixed order: the result does not depend on failures to the
@@ -68,6 +69,7 @@ class SessionOptions:
     placement: Placement
     micro_batches: int
     group: int | None
+    training: str = "training"
     lighthouse: str = field(default_factory=lambda: os.environ.get(LIGHTHOUSE_VARIABLE, ""))
     backend: str = "gloo"
     deterministic: bool = False

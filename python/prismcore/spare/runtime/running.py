@@ -52,7 +52,7 @@ class RunningStep:
         self._apart[part] = sheet
         self._sheets.show(sheet)
 
-    def close(self, part: Part, loss: float) -> None:
+    def close(self, part: Part, loss: Tensor | float) -> None:
         """The part is computed."""
         self._tally.enter(self._sheets.take_in().tail, part, loss)
         self._done.add(part)
@@ -96,12 +96,3 @@ class RunningStep:
     def _nothing(self) -> Sheet:
         self._together.zero()
         return self._together
-
-
-def scalar(loss: Tensor | float) -> float:
-    """Raises SpareError for what is not one number."""
-    if isinstance(loss, Tensor):
-        if loss.numel() != 1:
-            raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
-        return float(loss.detach())
-    return float(loss)

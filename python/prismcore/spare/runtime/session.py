@@ -22,7 +22,7 @@ from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.inject import Injector
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.reduction import sum_in_order, sum_sheets
-from prismcore.spare.runtime.running import RunningStep, scalar
+from prismcore.spare.runtime.running import RunningStep
 from prismcore.spare.runtime.seeds import seed_for
 from prismcore.spare.runtime.work import Work
 
@@ -168,7 +168,7 @@ class Session:
         """
         if work != self._inside:
             raise SpareError(f"accumulate({work}) found, expected the work handed out last: {self._inside}")
-        self._running.close(Part(work.shard, work.micro_batch), scalar(loss))
+        self._running.close(Part(work.shard, work.micro_batch), loss)
         self._inside = None
 
     def close(self) -> None:
@@ -228,6 +228,7 @@ class Session:
                     if agreement.caught_up:
                         self._begin(anew=True)
                     patching = True
+                    self._expect(self._missing())
                     continue
             else:
                 agreement.committed()
@@ -291,8 +292,13 @@ class Session:
         self._begun = step
         apart = self._options.deterministic or self._agreement.computes_twice
         self._running.begin(apart=apart)
+        self._expect(self._agreement.planned)
+
+    def _expect(self, parts: Sequence[Part]) -> None:
+        """These, and then, as far as it is known, the next step's."""
         if self._data is not None:
-            self._data.expect([Work(step, *part) for part in self._agreement.planned])
+            step, planned = self._agreement.step, self._agreement.planned
+            self._data.expect([Work(step, *p) for p in parts] + [Work(step + 1, *p) for p in planned])
 
     def _missing(self) -> list[Part]:
         """What is planned, and what counts here since others are gone."""
@@ -309,9 +315,7 @@ class Session:
         self._inside = work
         yield work
         if self._inside is not None:
-            raise SpareError(
-                f"{work} was handed out and not accumulated; call accumulate(work, loss) for each"
-            )
+            raise SpareError(f"{work} was handed out and not accumulated; expected accumulate(work, loss)")
 
     def _reduce(self) -> None:
         self._at("reduce")

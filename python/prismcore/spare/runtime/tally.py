@@ -6,9 +6,9 @@ and sums of one number and zeros are exact.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from prismcore.errors import SpareError
@@ -29,12 +29,19 @@ class Tally:
         """Of a tail."""
         return 3 * self.parts
 
-    def enter(self, tail: Tensor, part: Part, loss: float) -> None:
+    def enter(self, tail: Tensor, part: Part, loss: Tensor | float) -> None:
+        """Does not wait for the device that computes ``loss``.
+
+        Raises:
+            SpareError: it is not one number.
+        """
+        if isinstance(loss, Tensor) and loss.numel() != 1:
+            raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
+        exact = torch.as_tensor(loss).detach().to(tail.device, torch.float64).reshape(())
+        rounded = exact.float()
+        rest = torch.where(rounded.isfinite(), exact - rounded, 0.0)
         at = part.type * self._micro_batches + part.part
-        tail[at] = 1.0
-        tail[self.parts + at] = loss
-        if math.isfinite(loss):
-            tail[2 * self.parts + at] = loss - float(tail[self.parts + at])
+        tail[at :: self.parts] = torch.stack([torch.ones_like(rounded), rounded, rest.float()])
 
     def mean_loss(self, tail: Tensor) -> float:
         """Of a summed tail; the same on every member to the last bit.

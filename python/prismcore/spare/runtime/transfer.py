@@ -56,7 +56,7 @@ def send_state(communicator: Communicator, state: Any, rank: int) -> int:
         group = communicator.process_group
         for part in (torch.tensor([data.numel()]), data, *tensors):
             if part.numel():
-                group.send([part], rank, _TAG).wait()
+                group.send([part.to(communicator.device)], rank, _TAG).wait()
 
     communicator.run(send, "sending the state of the training")
     return int(data.numel()) + sum(int(tensor.numel()) for tensor in tensors)
@@ -65,17 +65,20 @@ def send_state(communicator: Communicator, state: Any, rank: int) -> int:
 def receive_state(communicator: Communicator, rank: int) -> Any:
     """What send_state() gave, on the CPU."""
 
+    def take(tensor: Tensor) -> Tensor:
+        """Into ``tensor``, which lies on the CPU."""
+        there = tensor.to(communicator.device)
+        communicator.process_group.recv([there], rank, _TAG).wait()
+        return tensor if there is tensor else tensor.copy_(there)
+
     def receive() -> Any:
-        group = communicator.process_group
-        length = torch.zeros(1, dtype=torch.int64)
-        group.recv([length], rank, _TAG).wait()
-        data = torch.empty(int(length), dtype=torch.uint8)
-        group.recv([data], rank, _TAG).wait()
+        length = take(torch.zeros(1, dtype=torch.int64))
+        data = take(torch.empty(int(length), dtype=torch.uint8))
         unpickler = _Unpickler(io.BytesIO(data.numpy().tobytes()))
         state = unpickler.load()
         for _, tensor in sorted(unpickler.tensors.items()):
             if tensor.numel():
-                group.recv([_bytes(tensor)], rank, _TAG).wait()
+                take(_bytes(tensor))
         return state
 
     return communicator.run(receive, "receiving the state of the training")

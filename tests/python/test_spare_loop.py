@@ -1,0 +1,289 @@
+"""The loop of one group: what it is handed out, what it may do wrong, what its gradients are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spare_training import Lighthouse
+
+from prismcore.errors import MembershipError, SpareError
+from prismcore.spare.placement import custom, golomb
+from prismcore.spare.runtime.inject import POINTS, Injector, fail
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+ALONE = custom([[0]])
+
+
+@pytest.fixture(scope="module")
+def lighthouse() -> Iterator[Lighthouse]:
+    with Lighthouse() as running:
+        yield running
+
+
+@pytest.fixture
+def begin(lighthouse: Lighthouse, tmp_path: Path) -> Iterator[Any]:
+    """Begins sessions of one group; they are closed at the end."""
+    from prismcore.spare import Session, SessionOptions
+
+    sessions = []
+
+    def make(model: Any, micro_batches: int = 3, session: Any = None, **options: Any) -> Any:
+        begun = Session(
+            SessionOptions(
+                placement=ALONE,
+                micro_batches=micro_batches,
+                group=0,
+                lighthouse=lighthouse.address,
+                host="localhost",
+                **options,
+            ),
+            params=model.parameters(),
+            state={"model": model},
+            **({"events": tmp_path / "events"} | (session or {})),
+        )
+        sessions.append(begun)
+        return begun
+
+    yield make
+    for session in sessions:
+        session.close()
+
+
+def line() -> Any:
+    model = torch.nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    return model
+
+
+def loss_of(model: Any, number: int) -> Any:
+    return (model(torch.tensor([float(number + 1), 1.0])) * (number + 1)).sum()
+
+
+EXPECTED = [sum((n + 1) ** 2 for n in range(3)) / 3, sum(n + 1 for n in range(3)) / 3]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("clear", ["never", "none", "before"])
+def test_gradients_are_the_mean(begin: Any, deterministic: bool, clear: str) -> None:
+    model = line()
+    session = begin(model, deterministic=deterministic)
+    for step in range(3):
+        losses = []
+        for work in session.step():
+            assert work.step == session.step_number == step
+            if clear == "before":
+                model.zero_grad(set_to_none=True)
+            loss = loss_of(model, work.micro_batch)
+            loss.backward()
+            losses.append(float(loss.detach()))
+            session.accumulate(work, loss)
+        assert model.weight.grad.tolist()[0] == pytest.approx(EXPECTED, rel=1e-6)
+        assert session.loss == pytest.approx(sum(losses) / 3, rel=1e-12)
+        if clear == "none":
+            model.zero_grad()
+    assert session.step_number == 3
+    assert session.group == 0
+    assert session.groups_alive == 1
+
+
+def test_what_a_loop_may_do_wrong(begin: Any) -> None:
+    model = line()
+    session = begin(model)
+    with pytest.raises(SpareError, match=r"handed out and not accumulated; expected accumulate"):
+        for _ in session.step():
+            pass
+    works = session.step()
+    work = next(works)
+    with pytest.raises(
+        SpareError, match=r"accumulate\(Work\(step=0, shard=0, micro_batch=2\)\) found, expected"
+    ):
+        session.accumulate(work._replace(micro_batch=2), 1.0)
+    with pytest.raises(SpareError, match=r"loss of shape \[2\] found, expected one number"):
+        session.accumulate(work, torch.zeros(2))
+    with pytest.raises(SpareError, match=r"step\(\) within step\(\)"):
+        next(session.step())
+    with pytest.raises(SpareError, match=r"resume_at\(4\) after the first step"):
+        session.resume_at(4)
+    loss = loss_of(model, work.micro_batch)
+    loss.square().backward(create_graph=True)
+    with pytest.raises(SpareError, match="create_graph=True"):
+        session.accumulate(work, loss)
+    works.close()
+    session.close()
+    session.close()
+    with pytest.raises(SpareError, match=r"step\(\) after close\(\)"):
+        next(session.step())
+
+
+def test_a_step_that_was_left_goes_on(begin: Any) -> None:
+    """What was computed counts, and nothing twice."""
+    model = line()
+    session = begin(model)
+    for work in session.step():
+        loss_of(model, work.micro_batch).backward()
+        session.accumulate(work, 0.0)
+        break
+    rest = []
+    for work in session.step():
+        rest.append(work.micro_batch)
+        loss_of(model, work.micro_batch).backward()
+        session.accumulate(work, 0.0)
+    assert rest == [1, 2]
+    assert model.weight.grad.tolist()[0] == pytest.approx(EXPECTED, rel=1e-6)
+
+
+def test_parameters_without_gradients_and_of_several_types(begin: Any) -> None:
+    model = torch.nn.ModuleList(
+        [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).double(), torch.nn.Linear(2, 2).bfloat16()]
+    )
+    model[0].bias.requires_grad_(False)
+    session = begin(model, micro_batches=2)
+    for work in session.step():
+        loss = sum(layer(torch.ones(2, dtype=layer.weight.dtype)).sum().double() for layer in model)
+        loss.backward()
+        session.accumulate(work, loss)
+    assert model[0].bias.grad is None
+    for layer in model:
+        assert layer.weight.grad.dtype == layer.weight.dtype
+        assert layer.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_losses_that_are_no_numbers(begin: Any) -> None:
+    model = line()
+    session = begin(model)
+    for value in (float("nan"), float("inf")):
+        for work in session.step():
+            session.accumulate(work, value)
+        assert str(session.loss) == str(value)
+
+
+def test_events(begin: Any, tmp_path: Path) -> None:
+    model = line()
+    session = begin(model)
+    for work in session.step():
+        session.accumulate(work, 2.0)
+    session.close()
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["start", "membership", "commit", "stop"]
+    assert events[2]["loss"] == 2.0
+    assert events[2]["parts"] == 3
+
+
+def test_checkpoints_are_written_and_begun_from(begin: Any, tmp_path: Path) -> None:
+    from prismcore.spare import Checkpoints
+
+    def train(steps: int) -> Any:
+        model = line()
+        with Checkpoints(tmp_path / "checkpoints", every_steps=2) as checkpoints:
+            session = begin(model, session={"checkpoints": checkpoints})
+            first = None
+            while session.step_number < steps:
+                for work in session.step():
+                    first = work.step if first is None else first
+                    session.accumulate(work, 0.0)
+                with torch.no_grad():
+                    model.weight.add_(1.0)
+            session.close()
+        return first, model.weight.tolist()[0]
+
+    assert train(5) == (0, [6.0, 3.0])
+    assert train(7) == (4, [8.0, 5.0])
+
+
+def test_a_lighthouse_of_others(begin: Any) -> None:
+    from prismcore.spare import Session, SessionOptions
+
+    model = line()
+    first = begin(model, training="a")
+    works = first.step()
+    next(works)
+    options = SessionOptions(
+        placement=ALONE, micro_batches=1, group=0, lighthouse=first._options.lighthouse, training="b"
+    )
+    other = Session(options, params=model.parameters(), state={})
+    works.close()
+
+    def join() -> None:
+        first.step()
+        with pytest.raises(MembershipError, match=r"also serves group0:.*, which is not of training 'b'"):
+            next(other.step())
+
+    import threading
+
+    waiting = threading.Thread(target=join)
+    waiting.start()
+    for _ in range(200):  # the first one looks for newcomers at its step boundaries
+        if not waiting.is_alive():
+            break
+        for work in first.step():
+            first.accumulate(work, 0.0)
+        waiting.join(0.02)
+    waiting.join(5)
+    assert not waiting.is_alive()
+    other.close()
+
+
+def test_no_lighthouse(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prismcore.spare import Session, SessionOptions, Timeouts
+
+    monkeypatch.delenv("TORCHFT_LIGHTHOUSE", raising=False)
+    with pytest.raises(SpareError, match="no lighthouse given and TORCHFT_LIGHTHOUSE is not set"):
+        SessionOptions(placement=ALONE, micro_batches=1, group=0)
+    options = SessionOptions(
+        placement=ALONE,
+        micro_batches=1,
+        group=0,
+        lighthouse="http://127.0.0.1:9",
+        timeouts=Timeouts(lighthouse_s=0.3),
+    )
+    session = Session(options, params=line().parameters(), state={})
+    with pytest.raises(MembershipError, match=r"lighthouse at http://127.0.0.1:9 has not answered for 0.3 s"):
+        next(session.step())
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"group": 8}, "group 8 found, expected 0 to 7"),
+        ({"micro_batches": 0}, "0 micro-batches found"),
+        ({"backend": "mpi"}, "backend 'mpi' found, expected gloo or nccl"),
+    ],
+)
+def test_options_that_cannot_be(changes: dict[str, Any], words: str) -> None:
+    from prismcore.spare import SessionOptions, Timeouts
+
+    good = {"placement": golomb(8, 3), "micro_batches": 1, "group": 0, "lighthouse": "http://x:1"}
+    with pytest.raises(SpareError, match=words):
+        SessionOptions(**good | changes)
+    with pytest.raises(SpareError, match=r"agree_s = 0 found, expected more than 0 seconds"):
+        Timeouts(agree_s=0)
+
+
+def test_no_parameters(begin: Any) -> None:
+    with pytest.raises(SpareError, match="no parameter with requires_grad"):
+        begin(torch.nn.ReLU())
+
+
+def test_injections_read_as_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    struck: list[Any] = []
+    monkeypatch.setattr("prismcore.spare.runtime.inject._strike", struck.append)
+    twice = fail(group=3).during("commit", step=7, visit=1)
+    injector = Injector([twice])
+    for point, step in (("commit", 7), ("commit", 8), ("reduce", 7)):
+        injector.at(point, group=3, step=step)
+    assert struck == []
+    injector.at("commit", group=3, step=7)
+    assert struck == [twice]
+    Injector([fail(group=2).during("commit", step=7)]).at("commit", group=3, step=7)
+    assert struck == [twice]
+    with pytest.raises(SpareError, match="point 'lunch' found, expected one of compute"):
+        fail(group=1).during("lunch", step=1)
+    assert set(POINTS) >= {"compute", "reduce", "commit"}
