@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 export CMAKE_GENERATOR := Ninja
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help deps venv build install types test test-cpp test-python sanitize lint format demo bench clean
+.PHONY: help deps venv build install types test test-cpp test-python soak sanitize lint format demo bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ test-cpp: build
 
 test-python: install
 	$(PY) -m pytest -n 2 --dist loadfile
+
+soak: install ## SPARe's random kills with 100 seeds instead of 6, ordinary and deterministic sums: half an hour
+	PRISM_SPARE_SEEDS=100 $(PY) -m pytest tests/python/test_spare_session.py -k three_of_eight
 
 types: build ## mypy, strict on the package
 	$(PY) -m mypy

@@ -131,7 +131,7 @@ def three_kills(seed: int) -> list[Injection]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("PRISM_SPARE_SEEDS", "4"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("PRISM_SPARE_SEEDS", "6"))))
 @pytest.mark.parametrize("deterministic", [False, True], ids=["", "deterministic"])
 def test_three_of_eight_groups_are_killed(
     seed: int, deterministic: bool, lighthouse: Lighthouse, undisturbed_eight: Training, tmp_path: Path
