@@ -132,8 +132,12 @@ class Communicator:
             raise
         try:
             work.wait()
+            return
         except RuntimeError as error:
-            raise MembersLostError("collective", f"{what}: {_first_line(error)}") from error
+            detail = f"{what}: {_first_line(error)}"
+        # A traceback would keep the work, and that the connections, by whose end others hear of it.
+        del work
+        raise MembersLostError("collective", detail)
 
 
 def _waiter(work: Any, backend: Backend) -> Any:
