@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torchft  # noqa: F401  imported here, once for all processes
 from torch import nn
+
+from prismcore.spare import Session, SessionOptions
+from prismcore.spare.placement import golomb
+from prismcore.spare.runtime.options import Timeouts
 
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and no thread of it runs here
 HOST = "127.0.0.1"
@@ -57,9 +62,7 @@ class Ledger(nn.Module):
     def __init__(self, job: Job) -> None:
         super().__init__()
         torch.manual_seed(0)
-        blocks = [
-            part for _ in range(job.layers) for part in (nn.Linear(job.width, job.width), nn.Tanh())
-        ]
+        blocks = [part for _ in range(job.layers) for part in (nn.Linear(job.width, job.width), nn.Tanh())]
         self.body = nn.Sequential(*blocks, nn.Linear(job.width, 1))
         self.counts = nn.Parameter(torch.zeros(job.parts))
 
@@ -79,6 +82,17 @@ class Ledger(nn.Module):
         present = grad[grad != 0]
         number = present.numel()
         return number, bool(number and ((present * number - 1).abs() < 1e-5).all())
+
+
+def flat_gradients(model: nn.Module) -> torch.Tensor:
+    """One tensor of all gradients, into which autograd adds."""
+    params = list(model.parameters())
+    flat = torch.zeros(sum(param.numel() for param in params))
+    at = 0
+    for param in params:
+        param.grad = flat[at : at + param.numel()].view_as(param)
+        at += param.numel()
+    return flat
 
 
 def micro_batch(job: Job, step: int, shard: int, number: int) -> torch.Tensor:
@@ -123,7 +137,7 @@ class Lighthouse:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=lambda: _die_with(parent),
+            preexec_fn=lambda: _die_with(parent),  # noqa: PLW1509  no thread runs here
         )
         until = time.monotonic() + 20
         while not (found := re.search(rb"listening on: http://\S+?:(\d+)", self._text())):
@@ -165,7 +179,7 @@ class Processes:
     def start(self, main: Callable[..., None], group: int, *arguments: Any) -> None:
         log = self.job.folder / f"log.{group}.{len(self._all)}"
         process = FORK.Process(
-            target=_child, args=(os.getpid(), log, main, self, group, arguments), daemon=True
+            target=self._child, args=(os.getpid(), log, main, group, arguments), daemon=True
         )
         process.start()
         self.running[group] = process
@@ -207,6 +221,19 @@ class Processes:
         paths = sorted(self.job.folder.glob(f"log.{group}.*"))
         return "".join(f"--- {path.name}\n{path.read_text()[-1500:]}\n" for path in paths)
 
+    def _child(
+        self, parent: int, log: Path, main: Callable[..., None], group: int, arguments: tuple[Any, ...]
+    ) -> None:
+        _die_with(parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        torch.set_num_threads(1)
+        main(self, group, *arguments)
+
     def __enter__(self) -> Processes:
         return self
 
@@ -216,18 +243,6 @@ class Processes:
                 process.kill()
         for process in self._all:
             process.join()
-
-
-def _child(parent: int, log: Path, main: Callable[..., None], processes: Processes, group: int, more: Any):
-    _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    torch.set_num_threads(1)
-    main(processes, group, *more)
 
 
 @contextmanager
@@ -251,10 +266,6 @@ def load() -> float:
 
 
 def session_options(job: Job, group: int, **more: Any) -> Any:
-    from prismcore.spare import SessionOptions
-    from prismcore.spare.placement import golomb
-    from prismcore.spare.runtime.options import Timeouts
-
     timeouts = more.pop("timeouts", Timeouts(collective_s=job.timeout_s))
     return SessionOptions(
         placement=golomb(job.groups, job.redundancy),
@@ -281,8 +292,6 @@ class Points:
 
 def run_session(processes: Processes, group: int) -> None:
     """One group's process of a training with SPARe."""
-    from prismcore.spare import Session
-
     job = processes.job
     model = Ledger(job)
     optimizer = model.optimizer()
@@ -303,10 +312,10 @@ def run_session(processes: Processes, group: int) -> None:
             optimizer.step()
 
 
-def compute(job: Job, model: Ledger, step: int, shard: int, number: int, *, call: Any = None) -> None:
+def compute(job: Job, model: Any, step: int, shard: int, number: int, *, call: Any = None) -> None:
     """Forward and backward of one micro-batch; its loss is ``model.loss``."""
     if job.sleep_s:
         time.sleep(job.sleep_s)
     x = micro_batch(job, step, shard, number)
-    model.loss = (call or model)(x, shard * job.micro_batches + number)  # type: ignore[assignment]
+    model.loss = (call or model)(x, shard * job.micro_batches + number)
     model.loss.backward()

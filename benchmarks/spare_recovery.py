@@ -28,6 +28,7 @@ import random
 import statistics
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from spare_processes import Job, Lighthouse, Processes, load, read_lines, run_session, scratch
@@ -57,8 +58,6 @@ def stages(lines: list[dict[str, Any]], killed: int, survivors: list[int]) -> di
         mine = [line for line in lines if line["group"] == group and line["time_ns"] > killed]
         first = next(i for i, line in enumerate(mine) if line.get("point") == "configure")
         last = next(i for i, line in enumerate(mine) if i > first and line["what"] == "commit")
-        until = mine[: last + 1]
-
         points = [(line.get("point"), (line["time_ns"] - killed) / 1e6) for line in mine[: last + 1]]
         commit = points[-1][1]
         found = {"noticed": min(ms for point, ms in points if point == "agree")}
@@ -105,7 +104,7 @@ def measure(groups: int, kills: int, sleep_ms: float, micro_batches: int, seed: 
     commits = [line for line in lines if line["what"] == "commit"]
     # Undisturbed: steps of the first group before the first kill, from the third on.
     own = [c["time_ns"] for c in commits if c["group"] == 0 and c["time_ns"] < struck[0][0]][2:]
-    step_ms = statistics.median((b - a) / 1e6 for a, b in zip(own, own[1:], strict=False))
+    step_ms = statistics.median((b - a) / 1e6 for a, b in pairwise(own))
     totals, parts = [], {name: [] for name in STAGES}
     for killed, victim in struck:
         ends = stages(lines, killed, [group for group in everyone if group != victim])

@@ -5,6 +5,7 @@ A new one is made for each epoch (torchft's process groups over gloo or NCCL) an
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
 import time
@@ -28,7 +29,10 @@ _POLL_S = 0.0005
 
 
 class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
-    """Without a call that torch 2.14 warns about."""
+    """Without a call that torch 2.14 warns about. ``backend``: of what a group is made, torch destroys this
+    alone without holding the GIL."""
+
+    backend: Any = None
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         group = dist.ProcessGroup(store, rank, world_size)
@@ -36,6 +40,7 @@ class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
         backend = dist.ProcessGroupGloo(store, rank, world_size, self._timeout)
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, backend)
+        self.backend = backend
         return group
 
 
@@ -74,7 +79,7 @@ class Communicator:
             )
             return group
 
-        group = guard.run(make, "meeting the other groups", dispose=_bury)
+        group = guard.run(make, "meeting the other groups", dispose=lambda late: _bury([late]))
         return cls(group, guard, backend=backend, rank=rank, size=len(ranks))
 
     def all_reduce(self, tensor: Tensor, what: str) -> None:
@@ -110,15 +115,17 @@ class Communicator:
         return self._guard.run(work, what)
 
     def close(self) -> None:
-        """Ends the connections, so that others who wait for this member hear of it. What was given up is
-        ended once it can do no more harm."""
-        group, self._group = self._group, None
-        if group is None:
+        """Ends the connections, in the background, so that others who wait for this member hear of it. What
+        was given up is ended once it can do no more harm."""
+        if self._group is None:
             return
         if self._backend == "nccl":
-            group.abort(errored=False)
-        elif self._given_up:
-            _bury(group, self._given_up)
+            self._group.abort(errored=False)
+            self._group = None
+            return
+        held = [self._group.backend]
+        self._group = None
+        _bury(held, self._given_up)
 
     def _do(self, start: Any, what: str) -> None:
         try:
@@ -157,18 +164,34 @@ def _waiter(work: Any, backend: Backend) -> Any:
     return poll
 
 
-def _bury(group: ProcessGroup, works: Sequence[Any] = ()) -> None:
-    """A gloo group with work under way blocks whoever destroys it until that work fails by its own limit:
-    a thread waits for that, and a process that ends before just leaves it."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+_graves: list[threading.Thread] = []
+
+
+def _bury(held: list[Any], works: Sequence[Any] = ()) -> None:
+    """Lets go of the one thing that is held (nobody else may hold it), in a thread of its own: gloo takes up
+    to 10 ms for the end of each connection. A group with work under way blocks whoever destroys it until
+    that work fails by its own limit; a process that ends before just leaves it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held[0]))
 
     def wait() -> None:
         for work in works:
             while not work.is_completed():
                 time.sleep(0.1)
-        ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(held[0]))
+        held.clear()
 
-    threading.Thread(target=wait, name="prism_spare_grave", daemon=True).start()
+    thread = threading.Thread(target=wait, name="prism_spare_grave", daemon=True)
+    thread.start()
+    _graves[:] = [grave for grave in _graves if grave.is_alive()]
+    if not works:
+        _graves.append(thread)
+
+
+@atexit.register
+def _wait_for_graves() -> None:
+    """Python must not end within one."""
+    for grave in tuple(_graves):
+        grave.join()
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,9 +15,12 @@ T = TypeVar("T")
 
 _FIRST_LOOK_S = 0.2
 _LOOK_S = 0.2
-_MEMBERS_A_LOOK = 64
+_LOOK_AT_SILENT_S = 0.05
+_LOOK_PER_MEMBER_S = 0.003
 """Each member that waits asks for a page that grows with the members: in larger trainings it asks less
 often."""
+_SILENT_BEATS = 3
+"""Who has missed so many signs of life is looked at more often."""
 
 
 class MembersLostError(Exception):
@@ -48,7 +51,8 @@ class Guard:
         self._lighthouse = lighthouse
         self._replicas = dict(replicas)
         self._timeout_s = timeout_s
-        self._look_s = _LOOK_S * max(1.0, len(replicas) / _MEMBERS_A_LOOK)
+        self._look_s = max(_LOOK_S, _LOOK_PER_MEMBER_S * len(replicas))
+        self._look_at_silent_s = max(_LOOK_AT_SILENT_S, _LOOK_PER_MEMBER_S * len(replicas))
 
     def wait(self, wait: Callable[[float], bool], what: str) -> None:
         """``wait(seconds)`` is true once what is waited for is there.
@@ -60,8 +64,7 @@ class Guard:
         if wait(_FIRST_LOOK_S):
             return
         while True:
-            self._look()
-            if wait(self._look_s):
+            if wait(self._look_at_silent_s if self._look() else self._look_s):
                 return
             if time.monotonic() - began > self._timeout_s:
                 raise MembersLostError("timeout", f"{what} took longer than {self._timeout_s:g} s")
@@ -108,15 +111,14 @@ class Guard:
             raise errors[0]
         return results[0]
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Whether somebody has been silent for long, and may soon count as dead."""
         heard = self._lighthouse.heard()
         if not heard:
-            return  # a lighthouse that was begun anew knows nobody yet; without one, the limit holds
-        silent = {
-            group: heard[replica].ago_s
-            for replica, group in self._replicas.items()
-            if replica in heard and heard[replica].dead
-        }
-        if silent:
-            told = ", ".join(f"group {group} for {age:.2f} s" for group, age in sorted(silent.items()))
+            return False  # a lighthouse that was begun anew knows nobody yet; without one, the limit holds
+        here = {group: heard[replica] for replica, group in self._replicas.items() if replica in heard}
+        dead = {group: state.ago_s for group, state in here.items() if state.dead}
+        if dead:
+            told = ", ".join(f"group {group} for {age:.2f} s" for group, age in sorted(dead.items()))
             raise MembersLostError("heartbeat", f"no sign of life from {told}")
+        return any(state.ago_s > _SILENT_BEATS * self._lighthouse.heartbeat_s for state in here.values())

@@ -73,7 +73,7 @@ class Lighthouse:
         self._address = address if "://" in address else f"http://{address}"
         self._replica = replica
         self._host = host
-        self._heartbeat_s = heartbeat_s
+        self.heartbeat_s = heartbeat_s
         self._timeout_s = timeout_s
         self._told = told
         self._server: Any = None
@@ -170,7 +170,7 @@ class Lighthouse:
                 bind=f"{_any_address(self._host)}:0",
                 store_addr="",
                 world_size=1,
-                heartbeat_interval=timedelta(seconds=self._heartbeat_s),
+                heartbeat_interval=timedelta(seconds=self.heartbeat_s),
                 connect_timeout=connect,
                 quorum_retries=0,
             )
