@@ -31,6 +31,7 @@ from prismcore.spare.runtime.options import Timeouts
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and no thread of it runs here
 HOST = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
+torch.set_num_threads(1)
 
 
 @dataclass(kw_only=True)
@@ -42,13 +43,17 @@ class Job:
     micro_batches: int
     folder: Path
     lighthouse: str = ""
-    redundancy: int = 3
     width: int = 64
     layers: int = 2
     samples: int = 4
     sleep_s: float = 0.0
     steps: int = 1 << 30
     timeout_s: float = 30.0
+    rejoin_s: float = 0.25
+
+    @property
+    def redundancy(self) -> int:
+        return 3 if self.groups > 6 else 2
 
     @property
     def parts(self) -> int:
@@ -231,7 +236,6 @@ class Processes:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, 1)
         os.dup2(file, 2)
-        torch.set_num_threads(1)
         main(self, group, *arguments)
 
     def __enter__(self) -> Processes:
@@ -265,16 +269,14 @@ def load() -> float:
     return round(os.getloadavg()[0], 1)
 
 
-def session_options(job: Job, group: int, **more: Any) -> Any:
-    timeouts = more.pop("timeouts", Timeouts(collective_s=job.timeout_s))
+def session_options(job: Job, group: int) -> SessionOptions:
     return SessionOptions(
         placement=golomb(job.groups, job.redundancy),
         micro_batches=job.micro_batches,
         group=group,
         lighthouse=job.lighthouse,
         host=HOST,
-        timeouts=timeouts,
-        **more,
+        timeouts=Timeouts(collective_s=job.timeout_s, rejoin_s=job.rejoin_s),
     )
 
 
@@ -312,10 +314,12 @@ def run_session(processes: Processes, group: int) -> None:
             optimizer.step()
 
 
-def compute(job: Job, model: Any, step: int, shard: int, number: int, *, call: Any = None) -> None:
-    """Forward and backward of one micro-batch; its loss is ``model.loss``."""
+def compute(
+    job: Job, model: Any, step: int, shard: int, number: int, *, call: Any = None, scale: float | None = None
+) -> None:
+    """Forward and backward of one micro-batch; its loss is ``model.loss``. ``scale``: of its gradients."""
     if job.sleep_s:
         time.sleep(job.sleep_s)
     x = micro_batch(job, step, shard, number)
     model.loss = (call or model)(x, shard * job.micro_batches + number)
-    model.loss.backward()
+    (model.loss if scale is None else model.loss * scale).backward()

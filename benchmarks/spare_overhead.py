@@ -1,0 +1,247 @@
+"""What a session costs where nothing fails: step time beside plain data parallel on the same model.
+
+Contestants, each a training of its own with one process a group on the processor, the same model,
+micro-batches and optimizer (AdamW), gradients accumulated over the micro-batches:
+
+    plain     gradients in one flat tensor, one gloo all-reduce of it
+    DDP       torch's DistributedDataParallel, no_sync for all micro-batches but the last
+    session   prismcore.spare.Session, with its lighthouse, signs of life, events and commit barrier
+
+Micro-batches compute for all of their time, on fewer cores than processes: what a session takes of the
+processors is not hidden behind anything. Trainings follow each other in turn, plain / session / DDP, and
+each is compared with its neighbours in the same round; the order changes from round to round. Step time is
+the median over the steps of a training; processor time (of all processes, the lighthouse's included) is
+over the same steps, and does not depend on other load as much.
+
+    python benchmarks/spare_overhead.py [--json] [--groups 4,8] [--rounds N] [--steps N] [--step-ms MS]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from spare_processes import (
+    Job,
+    Ledger,
+    Lighthouse,
+    Lines,
+    Processes,
+    compute,
+    flat_gradients,
+    load,
+    read_lines,
+    scratch,
+    session_options,
+)
+
+from prismcore.spare import Session
+
+WARM_UP = 3
+
+
+class Clock:
+    """Notes, at the end of every step, the wall clock and the process's own processor time."""
+
+    def __init__(self, processes: Processes, group: int) -> None:
+        self._lines = Lines(processes.job.folder / f"steps.{group}")
+        self._processes = processes
+        self._group = group
+
+    def tick(self, step: int) -> None:
+        self._lines.add("step", step=step, group=self._group, cpu_s=time.process_time())
+        self._processes.progress[self._group] = step + 1
+
+
+def run_plain(processes: Processes, group: int) -> None:
+    job = processes.job
+    backend = gloo(job, group)
+    model, clock = Ledger(job), Clock(processes, group)
+    optimizer = model.optimizer()
+    flat = flat_gradients(model)
+    for step in range(job.steps):
+        flat.zero_()
+        for number in range(job.micro_batches):
+            compute(job, model, step, group, number)
+        backend.allreduce([flat]).wait()
+        flat.div_(job.parts)
+        optimizer.step()
+        clock.tick(step)
+    leave(processes)
+
+
+def run_ddp(processes: Processes, group: int) -> None:
+    job = processes.job
+    store = dist.FileStore(str(job.folder / "store"), job.groups)
+    dist.init_process_group("gloo", store=store, rank=group, world_size=job.groups)
+    model, clock = Ledger(job), Clock(processes, group)
+    optimizer = model.optimizer()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    for step in range(job.steps):
+        optimizer.zero_grad()
+        for number in range(job.micro_batches):
+            with nullcontext() if number == job.micro_batches - 1 else ddp.no_sync():
+                compute(job, model, step, group, number, call=ddp, scale=1 / job.micro_batches)
+        optimizer.step()
+        clock.tick(step)
+    leave(processes)
+
+
+def run_session(processes: Processes, group: int) -> None:
+    job = processes.job
+    model, clock = Ledger(job), Clock(processes, group)
+    optimizer = model.optimizer()
+    state = {"model": model, "optimizer": optimizer}
+    events = job.folder / f"events.{group}"
+    with Session(
+        session_options(job, group), params=model.parameters(), state=state, events=events
+    ) as session:
+        while session.step_number < job.steps:
+            for work in session.step():
+                compute(job, model, *work)
+                session.accumulate(work, model.loss)
+            optimizer.step()
+            clock.tick(session.step_number - 1)
+
+
+def gloo(job: Job, group: int) -> Any:
+    store = dist.FileStore(str(job.folder / "store"), job.groups)
+    return dist.ProcessGroupGloo(store, group, job.groups, timedelta(seconds=60))
+
+
+def leave(processes: Processes) -> None:
+    """Nobody closes a connection that others still use."""
+    processes.begin.wait()
+    os._exit(0)
+
+
+CONTESTANTS = {"plain": run_plain, "session": run_session, "DDP": run_ddp}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One training."""
+
+    step_ms: float
+    cpu_ms: float  #: of all processes together, per step
+
+
+def one(contestant: str, job: Job) -> Measured:
+    with scratch() as folder, Lighthouse(heartbeat_timeout_ms=2000, quorum_tick_ms=20) as lighthouse:
+        job.folder, job.lighthouse = folder, lighthouse.address
+        with Processes(job) as processes:
+            for group in range(job.groups):
+                processes.start(CONTESTANTS[contestant], group)
+            processes.wait_for_step(WARM_UP)
+            before = lighthouse.cpu_s()
+            processes.wait_for_step(job.steps)
+            of_lighthouse = lighthouse.cpu_s() - before
+            processes.wait(20.0)
+        lines = read_lines(folder, "steps.*")
+    steps = job.steps - WARM_UP
+    walls, cpu = [], of_lighthouse if contestant == "session" else 0.0
+    for group in range(job.groups):
+        mine = [line for line in lines if line["group"] == group and line["step"] >= WARM_UP - 1]
+        assert len(mine) == steps + 1
+        walls += [(b["time_ns"] - a["time_ns"]) / 1e6 for a, b in pairwise(mine)]
+        cpu += mine[-1]["cpu_s"] - mine[0]["cpu_s"]
+    return Measured(step_ms=statistics.median(walls), cpu_ms=cpu / steps * 1e3)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """Over the rounds: median step, and the session's over the others' in the same round, less 1."""
+
+    groups: int
+    parameters: int
+    rounds: int
+    load: float
+    step_ms: dict[str, float]
+    cpu_ms: dict[str, float]
+    overhead: dict[str, list[float]]  #: of step time, over each baseline, by round
+    cpu_overhead: dict[str, list[float]]
+
+
+def measure(groups: int, args: argparse.Namespace) -> Row:
+    before = load()
+    job = Job(
+        groups=groups,
+        micro_batches=args.micro_batches,
+        folder=None,  # type: ignore[arg-type]
+        width=args.width,
+        layers=args.layers,
+        steps=args.steps + WARM_UP,
+    )
+    job.samples = samples_for(args.step_ms, job)
+    found: dict[str, list[Measured]] = {name: [] for name in CONTESTANTS}
+    names = list(CONTESTANTS)
+    for number in range(args.rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            found[name].append(one(name, job))
+
+    def over(what: str, name: str) -> list[float]:
+        pairs = zip(found["session"], found[name], strict=True)
+        return [round(getattr(a, what) / getattr(b, what) - 1, 4) for a, b in pairs]
+
+    baselines = [name for name in CONTESTANTS if name != "session"]
+    return Row(
+        groups=groups,
+        parameters=sum(param.numel() for param in Ledger(job).parameters()),
+        rounds=args.rounds,
+        load=before,
+        step_ms={name: statistics.median(m.step_ms for m in of) for name, of in found.items()},
+        cpu_ms={name: statistics.median(m.cpu_ms for m in of) for name, of in found.items()},
+        overhead={name: over("step_ms", name) for name in baselines},
+        cpu_overhead={name: over("cpu_ms", name) for name in baselines},
+    )
+
+
+def samples_for(step_ms: float, job: Job) -> int:
+    """Of a micro-batch, so that the step of all groups takes about so long on this machine's cores."""
+    flops = 6 * job.layers * job.width * job.width
+    rate = 25e9 * min(os.cpu_count() or 1, job.groups)  # a guess: about what two such cores do
+    return max(1, round(step_ms / 1e3 * rate / flops / job.parts))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--groups", default="4,8", help="comma-separated")
+    parser.add_argument("--micro-batches", type=int, default=4)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--step-ms", type=float, default=300.0, help="about; above 250 is what is aimed at")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rows = [measure(int(groups), args) for groups in args.groups.split(",")]
+    if args.json:
+        print(json.dumps({"cores": os.cpu_count(), "rows": [asdict(row) for row in rows]}, indent=2))
+        return
+    head = ["groups", "parameters", "step, ms: plain / DDP / session", "over plain: median (least to most)"]
+    head += ["over DDP", "processor time over plain", "over DDP", "load"]
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        cells = [row.groups, f"{row.parameters:,}"]
+        cells.append(" / ".join(f"{row.step_ms[name]:.0f}" for name in ("plain", "DDP", "session")))
+        for ratios in (row.overhead, row.cpu_overhead):
+            for name in ("plain", "DDP"):
+                of = [100 * ratio for ratio in ratios[name]]
+                cells.append(f"{statistics.median(of):+.1f} % ({min(of):+.1f} to {max(of):+.1f})")
+        print("| " + " | ".join(map(str, [*cells, row.load])) + " |")
+
+
+if __name__ == "__main__":
+    main()
