@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,9 @@ class Training:
     sleep_s: float = 0.0  # in every micro-batch
     collective_s: float = 60.0
     samples: int = 2
+    positions: int = 1
+    inside_s: float = 10.0
+    checkpoint_steps: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
@@ -57,15 +61,16 @@ class Training:
                 losses.setdefault(event["step"], set()).add(event["loss"])
         return losses
 
-    def weights(self) -> dict[int, str]:
-        """Digest of the weights at the end, by group."""
-        return {int(p.suffix[1:]): p.read_text() for p in self.folder.glob("weights.*")}
+    def weights(self) -> dict[str, str]:
+        """Digest of the weights at the end, by group, or group and position: ``3_1``."""
+        return {p.suffix[1:]: p.read_text() for p in self.folder.glob("weights.*")}
 
 
-def run_group(training: Training, group: int | None, log: str) -> None:
-    """One group's process."""
+def run_group(training: Training, group: int | None, log: str, position: int = 0, store: str = "") -> None:
+    """One process: a group, or one of its ranks, which then meet at ``store``."""
     import torch
 
+    from prismcore.spare.runtime.checkpoints import Checkpoints
     from prismcore.spare.runtime.options import SessionOptions, Timeouts
     from prismcore.spare.runtime.session import Session
 
@@ -74,9 +79,10 @@ def run_group(training: Training, group: int | None, log: str) -> None:
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
-    )
+    inside: Any = None
+    if training.positions > 1:
+        inside = meet_inside(training, position, store)
+    model = make_model() if inside is None else cut(make_model(), position, training.positions)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     options = SessionOptions(
         placement=golomb(training.groups, training.redundancy),
@@ -85,14 +91,25 @@ def run_group(training: Training, group: int | None, log: str) -> None:
         lighthouse=training.lighthouse,
         deterministic=training.deterministic,
         host="localhost",
-        timeouts=Timeouts(collective_s=training.collective_s, rejoin_s=0.1),
+        position=position,
+        positions=training.positions,
+        store=store,
+        timeouts=Timeouts(collective_s=training.collective_s, rejoin_s=0.1, inside_s=training.inside_s),
         inject=tuple(training.inject),
         **training.options,
     )
     state = {"model": model, "optimizer": optimizer}
     number = os.getpid()
+    checkpoints = None
+    if training.checkpoint_steps:
+        folder = training.folder / "checkpoints"
+        checkpoints = Checkpoints(folder, every_steps=training.checkpoint_steps, group=inside)
     with Session(
-        options, params=model.parameters(), state=state, events=training.folder / f"events.{number}"
+        options,
+        params=model.parameters(),
+        state=state,
+        checkpoints=checkpoints,
+        events=training.folder / f"events.{number}",
     ) as session:
         while session.step_number < training.steps:
             for work in session.step():
@@ -106,7 +123,69 @@ def run_group(training: Training, group: int | None, log: str) -> None:
             optimizer.zero_grad()
         mine = session.group
     digest = "".join(f"{float(p.detach().double().sum()):.17g} " for p in model.parameters())
-    (training.folder / f"weights.{mine}").write_text(digest)
+    suffix = f"{mine}" if inside is None else f"{mine}_{position}"
+    (training.folder / f"weights.{suffix}").write_text(digest)
+
+
+def make_model() -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(12, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+    )
+
+
+def meet_inside(training: Training, position: int, store: str) -> Any:
+    """The process group of a group's ranks, as torchrun would have them meet; and one for its checkpoints."""
+    import torch.distributed as dist
+
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = store.split(":")
+    dist.init_process_group("gloo", rank=position, world_size=training.positions)
+    return dist.new_group(backend="gloo")
+
+
+def cut(model: Any, position: int, positions: int) -> Any:
+    """``model``, tensor parallel: each rank has some of the inner features."""
+    import torch
+    import torch.distributed as dist
+
+    class Summed(torch.autograd.Function):
+        """Forward: the sum over the ranks; backward: as it is."""
+
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            x = x.clone()
+            dist.all_reduce(x)
+            return x
+
+        @staticmethod
+        def backward(context: Any, grad: Any) -> Any:
+            dist.all_reduce(probe := torch.ones(1))  # as ranks of a pipeline or of sequences do there
+            assert float(probe) == positions
+            return grad
+
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            inner = model[0].out_features // positions
+            mine = slice(position * inner, (position + 1) * inner)
+            self.up = torch.nn.Linear(model[0].in_features, inner)
+            self.down = torch.nn.Linear(inner, 1)
+            with torch.no_grad():
+                self.up.weight.copy_(model[0].weight[mine])
+                self.up.bias.copy_(model[0].bias[mine])
+                self.down.weight.copy_(model[3].weight[:, mine])
+                self.down.bias.copy_(model[3].bias)
+            self.mine = mine
+
+        def forward(self, x: Any) -> Any:
+            inner = torch.tanh(self.up(x))
+            kept = torch.nn.functional.dropout(torch.ones(len(x), inner.shape[1] * positions), 0.2)
+            part = torch.nn.functional.linear(inner * kept[:, self.mine], self.down.weight)
+            return Summed.apply(part) + self.down.bias
+
+    return Halves()
 
 
 def samples_of(training: Training, step: int, shard: int, micro_batch: int) -> tuple[Any, Any]:
@@ -186,14 +265,20 @@ class Groups:
         self.training = training
         self.processes: list[Any] = []
 
-    def start(self, group: int | None) -> Any:
+    def start(self, group: int | None, position: int = 0, store: str = "") -> Any:
         log = str(self.training.folder / f"log.{group}.{len(self.processes)}")
-        process = WORKERS.Process(target=run_group, args=(self.training, group, log))
+        process = WORKERS.Process(target=run_group, args=(self.training, group, log, position, store))
         with unittest.mock.patch.object(spawn, "get_preparation_data", _bare):
             process.start()  # children need not import pytest's main module
-        process.group, process.log = group, log
+        process.group, process.log, process.position = group, log, position
         self.processes.append(process)
         return process
+
+    def start_ranks(self, group: int | None) -> list[Any]:
+        """All ranks of a group."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            store = f"127.0.0.1:{server.getsockname()[1]}"
+        return [self.start(group, position, store) for position in range(self.training.positions)]
 
     def wait(self, timeout_s: float = 60.0) -> dict[int, int]:
         """Exit codes by process number; fails where one takes too long."""

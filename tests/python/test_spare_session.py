@@ -238,7 +238,7 @@ def test_a_new_process_and_a_spare_take_the_places_of_the_lost(
     assert spare.exitcode == 0
     assert back.exitcode == 0
     assert_same(training, undisturbed)
-    assert set(training.weights()) == set(range(4))
+    assert set(training.weights()) == set("0123")
     joined = {g for e in training.events() if e["event"] == "rejoin" and e["step"] > 0 for g in e["joined"]}
     assert joined == {0, 2}
     depths = [e["depth"] for e in training.events() if e["event"] == "plan" and e["group"] == 1]

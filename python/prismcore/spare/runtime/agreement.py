@@ -6,7 +6,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,9 @@ from prismcore.spare.runtime.ballot import vote
 from prismcore.spare.runtime.communicator import Backend, Communicator
 from prismcore.spare.runtime.events import EventLog
 from prismcore.spare.runtime.guard import Guard, MembersLostError
+from prismcore.spare.runtime.inside import Alone, Inside, Ranks
 from prismcore.spare.runtime.layout import Layout
-from prismcore.spare.runtime.lighthouse import Lighthouse
+from prismcore.spare.runtime.lighthouse import Lighthouse, Quorum
 from prismcore.spare.runtime.membership import (
     NEW_LIGHTHOUSE,
     NO_GROUP,
@@ -30,10 +31,13 @@ from prismcore.spare.runtime.membership import (
 )
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.transfer import receive_state, send_state
+from prismcore.spare.runtime.whole_report import merge
 
 __all__ = ["Agreement"]
 
 _AGAIN_S = 0.03
+
+T = TypeVar("T")
 
 
 class Agreement:
@@ -62,19 +66,16 @@ class Agreement:
         self._get_state = get_state
         self._set_state = set_state
         self.group = NO_GROUP if options.group is None else options.group
-        kind = "spare" if options.group is None else f"group{options.group}"
-        self._replica = f"{kind}:{uuid.uuid4().hex}"
-        self._born_ns = time.time_ns()
         self._began = time.monotonic()
-        self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        self._lighthouse = Lighthouse(
-            options.lighthouse,
-            replica=self._replica,
-            host=options.host,
-            heartbeat_s=options.timeouts.heartbeat_s,
-            timeout_s=options.timeouts.lighthouse_s,
-            told=self._tell_lighthouse,
-        )
+        self._lighthouse: Lighthouse | None = None
+        self._guard: Guard | None = None
+        self._ranks = self._meet()
+        kind = "spare" if options.group is None else f"group{options.group}"
+        self._replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
+        self._born_ns = time.time_ns()
+        if options.position == 0:
+            self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+            self._lighthouse = self._make_lighthouse()
         self.layout = Layout(options.placement, options.micro_batches)
         self.communicator: Communicator | None = None
         self.step = 0
@@ -83,6 +84,7 @@ class Agreement:
         self.computes_twice = False
         self.caught_up = False
         self._entered = 0
+        self._received = 0  # the epoch in which the state was taken from another group
         self._pending: Decision | None = None
         self._members: dict[str, int] = {}  # group by replica, of the ready epoch
         self._quorum = 0
@@ -124,12 +126,32 @@ class Agreement:
         self._close_communicator()
         self._trouble = error
 
+    def together(self, work: Callable[[], T], what: str) -> list[T]:
+        """Does ``work`` here, while the other ranks of the group do. Returns what came of it, plain JSON
+        values, by position.
+
+        Raises:
+            MembersLostError: at one of them.
+            MembershipError: a rank of the group is lost.
+        """
+        try:
+            mine = work()
+        except MembersLostError:
+            self._ranks.fail()
+            raise
+        return self._ranks.gather(mine, what, None if self._guard is None else self._guard.look)
+
+    def share(self, value: T) -> T:
+        """That of position 0."""
+        found: T = self._ranks.gather(value, "what position 0 says")[0]
+        return found
+
     def somebody_waits(self) -> bool:
         """Whether a group wants to join, as far as the first member sees, who looks now and then."""
-        communicator = self.communicator
+        communicator, lighthouse = self.communicator, self._lighthouse
         if communicator is None or communicator.rank != 0 or time.monotonic() < self._look_at:
             return False
-        heard = self._lighthouse.heard() or {}
+        heard = {} if lighthouse is None else lighthouse.heard() or {}
         pause_s = self._options.timeouts.rejoin_s * max(1.0, len(self._members) / 64)
         self._look_at = time.monotonic() + pause_s
         vacant = len(self._members) < self.layout.groups
@@ -160,7 +182,7 @@ class Agreement:
             report = self._report(fresh=fresh or self.caught_up, held=held and not is_new)
             is_in = self.epoch > 0 and not self._told_waiting
             wait_s = self._options.timeouts.agree_s if is_in else float("inf")
-            quorum = self._lighthouse.quorum(report, wait_s=wait_s)
+            quorum = self._ask(report, wait_s)
             if quorum.strangers and not self.has_begun:
                 raise MembershipError(
                     f"the lighthouse at {self._options.lighthouse} also serves {quorum.strangers[0]}, which "
@@ -207,11 +229,66 @@ class Agreement:
 
     def leave(self, *, wait: bool) -> None:
         """Ends this member's part. ``wait``: for the others to come to their end as well."""
-        if wait and self.communicator is not None:
-            with contextlib.suppress(MembersLostError):  # they left first
-                vote(self.communicator, self.layout, "the end of the training")
+        communicator = self.communicator
+        if wait and communicator is not None:
+            with contextlib.suppress(MembersLostError, MembershipError):  # they left first
+                self.together(lambda: vote(communicator, self.layout, "the end of the training"), "the end")
         self._close_communicator()
-        self._lighthouse.close()
+        if wait:
+            with contextlib.suppress(MembersLostError, MembershipError):
+                self._ranks.gather(None, "the end")
+        self._ranks.close()
+        if self._lighthouse is not None:
+            self._lighthouse.close()
+
+    def _meet(self) -> Inside:
+        options = self._options
+        if options.positions == 1:
+            return Alone()
+        return Ranks.meet(
+            options.store,
+            position=options.position,
+            positions=options.positions,
+            host=options.host,
+            within_s=options.timeouts.agree_s,
+            silent_s=options.timeouts.inside_s,
+            lost=self._fall_silent,
+        )
+
+    def _make_lighthouse(self) -> Lighthouse:
+        options = self._options
+        return Lighthouse(
+            options.lighthouse,
+            replica=self._replica,
+            host=options.host,
+            heartbeat_s=options.timeouts.heartbeat_s,
+            timeout_s=options.timeouts.lighthouse_s,
+            told=self._tell_lighthouse,
+            ranks=options.positions,
+        )
+
+    def _fall_silent(self) -> None:
+        """A rank of the group is lost: others need not wait for the group."""
+        if self._lighthouse is not None:
+            self._lighthouse.close()
+
+    def _ask(self, report: Report, wait_s: float) -> Quorum:
+        """One quorum for all ranks of the group."""
+        lighthouse = self._lighthouse
+        if self._options.positions == 1 and lighthouse is not None:
+            return lighthouse.quorum(report, wait_s=wait_s)
+        said = self._ranks.gather([report.to_data(), self._received], "reports")
+        answer: dict[str, Any] = {}
+        if lighthouse is not None:
+            try:
+                whole = merge([Report(**data) for data, _ in said], [epoch for _, epoch in said])
+                answer = lighthouse.quorum(whole, wait_s=wait_s).to_data()
+            except MembershipError as error:
+                answer = {"error": str(error)}
+        answer = self.share(answer)
+        if "error" in answer:
+            raise MembershipError(answer["error"])
+        return Quorum.from_data(answer)
 
     def _report(self, *, fresh: bool, held: bool) -> Report:
         begin_s = self._options.timeouts.begin_s
@@ -221,7 +298,7 @@ class Agreement:
             group=self.group,
             replica=self._replica,
             born_ns=self._born_ns,
-            store=f"{self._options.host}:{self._store.port}",
+            store="" if self._lighthouse is None else f"{self._options.host}:{self._store.port}",
             ready=self.epoch,
             entered=self._entered,
             members=len(self._members),
@@ -253,42 +330,52 @@ class Agreement:
         return place
 
     def _enter(self, decision: Decision, place: Member, quorum: int) -> None:
+        def meet() -> None:
+            self.communicator = self._open(decision, place, quorum)
+            self._at("transfer")
+            self._exchange_states(decision, place)
+            self._entered = decision.epoch
+            self._pending = decision
+
+        def pass_barrier() -> None:
+            assert self.communicator is not None
+            vote(self.communicator, self.layout, "the new membership")
+            self.epoch = decision.epoch
+            self._quorum = quorum
+            self._members = {member.replica: member.group for member in decision.members}
+            if decision.waiting:
+                self._look_at = 0.0
+            self._settle(decision.epoch)
+
         self._at("configure")
-        options = self._options
-        groups = decision.groups
-        rank = groups.index(place.group)
-        guard = Guard(
-            self._lighthouse,
-            {m.replica: m.group for m in decision.members if m.replica != self._replica},
-            timeout_s=options.timeouts.collective_s,
-        )
-        backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
-        self.communicator = Communicator.open(
-            guard,
-            backend=backend,
-            store=f"{decision.store}/prismcore/{decision.epoch}/{quorum}",
-            epoch=decision.epoch,
-            ranks=groups,
-            rank=rank,
-            replica=self._replica,
-            timeout_s=options.timeouts.collective_s,
-        )
-        self._at("transfer")
-        self._exchange_states(decision, place)
+        self.together(meet, "entering the new membership")
         if self._told_waiting:
             self._emit("spare", waiting=False)
             self._told_waiting = False
         self.group = self._events.group = place.group
-        self._entered = decision.epoch
-        self._pending = decision
         self._at("ready")
-        vote(self.communicator, self.layout, "the new membership")
-        self.epoch = decision.epoch
-        self._quorum = quorum
-        self._members = {member.replica: member.group for member in decision.members}
-        if decision.waiting:
-            self._look_at = 0.0
-        self._settle(decision.epoch)
+        self.together(pass_barrier, "the new membership")
+
+    def _open(self, decision: Decision, place: Member, quorum: int) -> Communicator:
+        options = self._options
+        groups = decision.groups
+        backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
+        guard = self._guard = Guard(
+            self._lighthouse,
+            {m.replica: m.group for m in decision.members if m.replica != self._replica},
+            timeout_s=options.timeouts.collective_s,
+            check=None if options.positions == 1 else self._ranks.check,
+        )
+        return Communicator.open(
+            guard,
+            backend=backend,
+            store=f"{decision.store}/prismcore/{decision.epoch}/{quorum}/{options.position}",
+            epoch=decision.epoch,
+            ranks=groups,
+            rank=groups.index(place.group),
+            replica=self._replica,
+            timeout_s=options.timeouts.collective_s,
+        )
 
     def _exchange_states(self, decision: Decision, place: Member) -> None:
         communicator = self.communicator
@@ -303,6 +390,7 @@ class Agreement:
             self.layout = Layout(self._options.placement, self._options.micro_batches, history)
             self.step = step
             self.caught_up = True
+            self._received = decision.epoch
             self._pending = None
             return
         mine = [m for m in needy if m.source == place.group]
@@ -373,6 +461,7 @@ class Agreement:
         )
 
     def _close_communicator(self) -> None:
+        self._guard = None
         if self.communicator is not None:
             self.communicator.close()
             self.communicator = None

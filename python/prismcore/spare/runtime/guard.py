@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 _FIRST_LOOK_S = 0.2
 _LOOK_S = 0.2
+_CHECK_S = 0.02
 _LOOK_AT_SILENT_S = 0.05
 _LOOK_PER_MEMBER_S = 0.003
 """Each member that waits asks for a page that grows with the members: in larger trainings it asks less
@@ -24,8 +25,9 @@ _SILENT_BEATS = 3
 
 
 class MembersLostError(Exception):
-    """The communicator of an epoch is of no more use. ``how``: ``collective``, ``heartbeat`` or
-    ``timeout``; ``at``: when that was noticed, of time.perf_counter()."""
+    """The communicator of an epoch is of no more use. ``how``: ``collective``, ``heartbeat``, ``timeout`` or
+    ``inside`` (another rank of the own group noticed); ``at``: when that was noticed, of
+    time.perf_counter()."""
 
     def __init__(self, how: str, detail: str) -> None:
         super().__init__(detail)
@@ -37,18 +39,22 @@ class Guard:
     """Waits on behalf of one epoch.
 
     Args:
+        lighthouse: None: another rank of the group looks there.
         replicas: group by replica, of the other members.
         timeout_s: the longest wait, whoever is alive.
+        check: is called often while it waits, and raises where the wait is of no use.
     """
 
     def __init__(
         self,
-        lighthouse: Lighthouse,
+        lighthouse: Lighthouse | None,
         replicas: Mapping[str, int],
         *,
         timeout_s: float,
+        check: Callable[[], Any] | None = None,
     ) -> None:
         self._lighthouse = lighthouse
+        self._check = check
         self._replicas = dict(replicas)
         self._timeout_s = timeout_s
         self._look_s = max(_LOOK_S, _LOOK_PER_MEMBER_S * len(replicas))
@@ -60,14 +66,18 @@ class Guard:
         Raises:
             MembersLostError: a member is dead, or it took too long.
         """
-        began = time.monotonic()
-        if wait(_FIRST_LOOK_S):
-            return
-        while True:
-            if wait(self._look_at_silent_s if self._look() else self._look_s):
-                return
-            if time.monotonic() - began > self._timeout_s:
-                raise MembersLostError("timeout", f"{what} took longer than {self._timeout_s:g} s")
+        began = now = time.monotonic()
+        look_at = began + _FIRST_LOOK_S
+        while not wait(look_at - now if self._check is None else min(look_at - now, _CHECK_S)):
+            if self._check is not None:
+                self._check()
+            now = time.monotonic()
+            if now >= look_at:
+                pause_s = self._look_at_silent_s if self.look() else self._look_s
+                now = time.monotonic()
+                if now - began > self._timeout_s:
+                    raise MembersLostError("timeout", f"{what} took longer than {self._timeout_s:g} s")
+                look_at = now + pause_s
 
     def run(self, work: Callable[[], T], what: str, dispose: Callable[[T], Any] = lambda _: None) -> T:
         """Runs ``work`` in a thread of its own and waits for it. Where the wait is given up, the thread goes
@@ -111,8 +121,14 @@ class Guard:
             raise errors[0]
         return results[0]
 
-    def _look(self) -> bool:
-        """Whether somebody has been silent for long, and may soon count as dead."""
+    def look(self) -> bool:
+        """Whether somebody has been silent for long, and may soon count as dead.
+
+        Raises:
+            MembersLostError: somebody counts as dead.
+        """
+        if self._lighthouse is None:
+            return False
         heard = self._lighthouse.heard()
         if not heard:
             return False  # a lighthouse that was begun anew knows nobody yet; without one, the limit holds

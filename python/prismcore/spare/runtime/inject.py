@@ -17,7 +17,9 @@ POINTS = {
     "compute": "before a micro-batch of the step is handed out",
     "patch": "before a patch is handed out",
     "reduce": "before the gradients are summed",
-    "commit": "once the sum is there, before the barrier that commits the step",
+    "summed": "once the sum is there, before the other ranks of the group are waited for",
+    "commit": "all ranks of the group hold the sum, before the barrier that commits the step",
+    "passed": "behind that barrier, before the other ranks of the group are waited for",
     "committed": "the step is committed, the optimizer has not made it",
     "boundary": "between two steps",
     "agree": "before the lighthouse is asked for a quorum",
@@ -30,10 +32,11 @@ POINTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Injection:
-    """``group``: whom it strikes; ``action``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP, until somebody sends
-    SIGCONT) or ``sleep`` (the program's thread alone, for ``seconds``)."""
+    """``group``, ``position``: whom it strikes; ``action``: ``kill`` (SIGKILL), ``stop`` (SIGSTOP, until
+    somebody sends SIGCONT) or ``sleep`` (the program's thread alone, for ``seconds``)."""
 
     group: int
+    position: int
     action: str
     seconds: float = 0.0
     point: str = ""
@@ -51,28 +54,32 @@ class Injection:
         return replace(self, point=point, step=step, visit=visit)
 
 
-def fail(*, group: int) -> Injection:
+def fail(*, group: int, position: int = 0) -> Injection:
     """The process is killed."""
-    return Injection(group=group, action="kill")
+    return Injection(group=group, position=position, action="kill")
 
 
-def hang(*, group: int) -> Injection:
+def hang(*, group: int, position: int = 0) -> Injection:
     """The process stops, all its threads, without ending."""
-    return Injection(group=group, action="stop")
+    return Injection(group=group, position=position, action="stop")
 
 
-def pause(*, group: int, seconds: float) -> Injection:
+def pause(*, group: int, position: int = 0, seconds: float) -> Injection:
     """The program's thread sleeps; the process still shows signs of life."""
-    return Injection(group=group, action="sleep", seconds=seconds)
+    return Injection(group=group, position=position, action="sleep", seconds=seconds)
 
 
 class Injector:
-    """Of one member. Does nothing unless told."""
+    """Of one rank. Does nothing unless told."""
 
     def __init__(
-        self, injections: Sequence[Injection] = (), *, before: Callable[[Injection], Any] | None = None
+        self,
+        injections: Sequence[Injection] = (),
+        *,
+        position: int = 0,
+        before: Callable[[Injection], Any] | None = None,
     ) -> None:
-        self._injections = list(injections)
+        self._injections = [injection for injection in injections if injection.position == position]
         self._before = before
         self._visits: dict[tuple[str, int], int] = {}
 

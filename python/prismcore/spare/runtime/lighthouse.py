@@ -10,8 +10,8 @@ import re
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +36,19 @@ class Quorum:
     reports: tuple[Report, ...]
     strangers: tuple[str, ...]
 
+    def to_data(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Quorum:
+        return cls(
+            number=data["number"],
+            created_ns=data["created_ns"],
+            reports=tuple(Report(**report) for report in data["reports"]),
+            strangers=tuple(data["strangers"]),
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heard:
@@ -53,6 +66,7 @@ class Lighthouse:
         replica: this life of the member.
         host: name under which other members reach this machine.
         heartbeat_s: between two signs of life.
+        ranks: of the group that it speaks for.
         timeout_s: how long it may be away before a request fails.
         told: is called with how long it was away, in seconds, and with None when it is found missing.
 
@@ -69,6 +83,7 @@ class Lighthouse:
         heartbeat_s: float,
         timeout_s: float,
         told: Callable[[float | None], Any],
+        ranks: int = 1,
     ) -> None:
         self._address = address if "://" in address else f"http://{address}"
         self._replica = replica
@@ -76,6 +91,8 @@ class Lighthouse:
         self.heartbeat_s = heartbeat_s
         self._timeout_s = timeout_s
         self._told = told
+        self._ranks = ranks
+        self._closed = False
         self._server: Any = None
         self._client: Any = None
 
@@ -133,21 +150,21 @@ class Lighthouse:
         return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in _HEARTBEAT.findall(text)}
 
     def close(self) -> None:
-        """No more signs of life."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server = None
+        """No more signs of life. May be called from another thread: a quorum that is waited for ends."""
+        self._closed = True
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
         self._client = None
 
     def _ask(self, report: Report) -> Any:
-        self._be_heard()
-        return self._client.quorum(
+        return self._be_heard().quorum(
             replica_id=self._replica,
             timeout=timedelta(seconds=_ASK_S),
             address=self._host,
             store_address=report.store,
             step=max(report.step, 0),
-            world_size=1,
+            world_size=self._ranks,
             shrink_only=False,
             data=report.to_data(),
         )
@@ -156,24 +173,29 @@ class Lighthouse:
         if away_since is not None:
             self._told(time.monotonic() - away_since)
 
-    def _be_heard(self) -> None:
+    def _be_heard(self) -> Any:
         from torchft._torchft import LighthouseClient, ManagerServer
 
         connect = timedelta(seconds=2)
-        if self._client is None:
-            self._client = LighthouseClient(self._address, connect)
-        if self._server is None:
+        client = self._client
+        if client is None:
+            client = self._client = LighthouseClient(self._address, connect)
+        if self._server is None and not self._closed:
             self._server = ManagerServer(
                 replica_id=self._replica,
                 lighthouse_addr=self._address,
                 hostname=self._host,
                 bind=f"{_any_address(self._host)}:0",
                 store_addr="",
-                world_size=1,
+                world_size=self._ranks,
                 heartbeat_interval=timedelta(seconds=self.heartbeat_s),
                 connect_timeout=connect,
                 quorum_retries=0,
             )
+        if self._closed:
+            self.close()
+            raise MembershipError("this member has left the training, and asks for a quorum")
+        return client
 
 
 def _any_address(host: str) -> str:

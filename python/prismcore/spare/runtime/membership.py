@@ -39,7 +39,7 @@ class Report:
         entered: the last epoch whose barrier was entered here, with the state of its step.
         members: how many groups epoch ``ready`` has.
         quorum: number of the quorum that ``ready`` came from.
-        step: the step that is computed here or comes next.
+        step: the step that is computed here or comes next; below 0: there is no state to go on from.
         fresh: nothing of ``step`` is computed, and the optimizer has made ``step - 1``.
         held: the complete gradient of ``step`` is here.
         waited: has asked for so long that a training may begin without all its groups.
@@ -197,6 +197,8 @@ def _begin(reports: Sequence[Report], groups: int, created_ns: int) -> Decision 
     if not present or (len(present) < groups and not any(report.waited for report in present)):
         return Refusal(reason=f"{len(present)} of {groups} groups are there to begin")
     step = max(report.step for report in present)
+    if step < 0:
+        return Refusal(reason="no group that is there has a state to begin from")
     source = next(report.group for report in present if report.step == step)
     members = [
         Member(

@@ -29,6 +29,7 @@ class Timeouts:
         begin_s: after it a training begins without the groups that are not there; None: never.
         rejoin_s: how often the members look for groups that want to join.
         leave_s: the longest wait for the others at the end.
+        inside_s: so long may a rank of the own group be silent (all its threads) until the group is lost.
     """
 
     heartbeat_s: float = 0.05
@@ -38,6 +39,7 @@ class Timeouts:
     begin_s: float | None = None
     rejoin_s: float = 1.0
     leave_s: float = 10.0
+    inside_s: float = 10.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -61,7 +63,12 @@ class SessionOptions:
         seed: torch's random numbers are seeded for each micro-batch from it; None: they are left alone.
         init_sync: at the beginning all take the weights of one group; switch it off only where all begin
             alike.
-        host: name under which other groups reach this machine.
+        host: name under which other groups, and ranks of this one, reach this machine.
+        position, positions: which of how many ranks of its group this is, from 0. The ranks of a group
+            compute each micro-batch together; each has a session, and sums its own gradients with its
+            counterparts in the other groups.
+        store: address of the group's own store, ``host:port``, at which its ranks meet; default: that of
+            torchrun (MASTER_ADDR, MASTER_PORT). Not used where a group is one rank.
         timeouts: see there.
         inject: failures on purpose, for tests.
     """
@@ -76,6 +83,9 @@ class SessionOptions:
     seed: int | None = 0
     init_sync: bool = True
     host: str = field(default_factory=socket.gethostname)
+    position: int = 0
+    positions: int = 1
+    store: str = ""
     timeouts: Timeouts = field(default_factory=Timeouts)
     inject: tuple[Injection, ...] = ()
 
@@ -87,8 +97,24 @@ class SessionOptions:
             raise SpareError(f"{self.micro_batches} micro-batches found, expected 1 or more")
         if self.backend not in ("gloo", "nccl"):
             raise SpareError(f"backend {self.backend!r} found, expected gloo or nccl")
+        if not 0 <= self.position < self.positions:
+            raise SpareError(
+                f"position {self.position} of {self.positions} found, expected 0 to positions - 1"
+            )
+        if self.positions > 1:
+            self._check_store()
         if not self.lighthouse:
             raise SpareError(
                 f"no lighthouse given and {LIGHTHOUSE_VARIABLE} is not set: start torchft_lighthouse and "
                 "name its address"
+            )
+
+    def _check_store(self) -> None:
+        port = self.store.rpartition(":")[2]
+        if self.store and not port.isdecimal():
+            raise SpareError(f"store {self.store!r} found, expected host:port")
+        if not self.store and not {"MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
+            raise SpareError(
+                f"a group of {self.positions} ranks has no store, and MASTER_ADDR or MASTER_PORT is not set; "
+                "expected the group to be started by torchrun, or store='host:port' of the group's own"
             )

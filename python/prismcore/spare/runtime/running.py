@@ -42,6 +42,11 @@ class RunningStep:
         self._together.zero()
         self._done.clear()
 
+    @property
+    def is_apart(self) -> bool:
+        """Each part has a sheet of its own."""
+        return self._apart is not None
+
     def open(self, part: Part) -> None:
         """Autograd adds into this part's sheet from here on."""
         if self._apart is None:

@@ -45,7 +45,9 @@ class Expecting(Protocol):
 
 
 class Session:
-    """One group's part of the training (of one rank, where a group is one process).
+    """One rank's part of the training. A group is one rank, or several that compute each micro-batch
+    together (tensor or pipeline parallel): then each has a session, with its own parameters and state, and
+    all are handed out the same work.
 
     ::
 
@@ -69,7 +71,7 @@ class Session:
         data: is told which work comes next.
         checkpoints: are written by the first group that is in, at its step boundaries; a training begins
             from the newest one, where the first group finds it.
-        events: a file to which events are appended (``{group}`` is filled in), or a log.
+        events: a file to which events are appended (``{group}`` and ``{position}`` are filled in), or a log.
     """
 
     def __init__(
@@ -85,7 +87,11 @@ class Session:
         self._options = options
         log_is_ours = not isinstance(events, EventLog)
         group = -1 if options.group is None else options.group
-        self._events = events if isinstance(events, EventLog) else EventLog(events, group=group)
+        self._events = (
+            events
+            if isinstance(events, EventLog)
+            else EventLog(events, group=group, position=options.position)
+        )
         self._closes_events = log_is_ours
         self._data = data
         self._checkpoints = checkpoints
@@ -93,7 +99,7 @@ class Session:
         self._running = RunningStep(
             params, groups=options.placement.groups, micro_batches=options.micro_batches
         )
-        self._injector = Injector(options.inject)
+        self._injector = Injector(options.inject, position=options.position)
         self._agreement = Agreement(
             options,
             events=self._events,
@@ -101,9 +107,11 @@ class Session:
             get_state=self._get_state,
             set_state=self._set_state,
         )
-        self._inside: Work | None = None
+        self._handed_out: list[Work] = []  # and not accumulated yet
         self._iterating = False
         self._begun = -1  # the step of which something may be computed
+        self._held = self._passed = False  # the sum of the step that runs; the barrier that commits it
+        self._has_loss = True
         self._loss = float("nan")
         self._boundary_wanted = False
         self._closed = False
@@ -148,28 +156,36 @@ class Session:
 
         Raises:
             WipeOutError: a shard has no host left; the last committed step is named.
-            MembershipError: no agreement with the others within the time given.
+            MembershipError: no agreement with the others within the time given; or another rank of this
+                group is lost: the group ends.
             SpareError: a micro-batch was not accumulated, or step() is used within itself.
         """
-        if self._closed or self._iterating:
-            raise SpareError(f"step() {'after close()' if self._closed else 'within step()'}")
-        self._iterating = True
-        try:
-            yield from self._step()
-        finally:
-            self._iterating = False
-            self._inside = None
+        for works in self._lots(1):
+            yield works[0]
 
-    def accumulate(self, work: Work, loss: Tensor | float) -> None:
-        """The gradients of ``work`` are in the parameters' ``grad``; ``loss`` is its loss.
+    def lots(self) -> Iterator[list[Work]]:
+        """As :meth:`step`, for loops that compute several micro-batches in one go, as pipelines do: all
+        work that may be added up is handed out as one list. Where each micro-batch's gradients are kept
+        apart (deterministic mode; with ``micro_batches=1``, after a failure), lists of one.
+
+        Torch's random numbers are not seeded; ``seed_for(seed, work)`` gives a seed for each.
+        """
+        yield from self._lots(None)
+
+    def accumulate(self, work: Work, loss: Tensor | float | None) -> None:
+        """The gradients of ``work`` are in the parameters' ``grad``; ``loss`` is its loss. None: another
+        rank of the group has it, as the last stage of a pipeline.
 
         Raises:
-            SpareError: it is not the work handed out last, or loss is not one number.
+            SpareError: it is not handed out, or loss is not one number.
         """
-        if work != self._inside:
-            raise SpareError(f"accumulate({work}) found, expected the work handed out last: {self._inside}")
-        self._running.close(Part(work.shard, work.micro_batch), loss)
-        self._inside = None
+        if work not in self._handed_out:
+            raise SpareError(
+                f"accumulate({work}) found, expected the work handed out last: {self._handed_out}"
+            )
+        self._has_loss = self._has_loss and loss is not None
+        self._running.close(Part(work.shard, work.micro_batch), 0.0 if loss is None else loss)
+        self._handed_out.remove(work)
 
     def close(self) -> None:
         """Leaves the training, once all are through with the last step. Idempotent."""
@@ -183,7 +199,17 @@ class Session:
     ) -> None:
         self._leave(wait=error is None)
 
-    def _step(self) -> Iterator[Work]:
+    def _lots(self, most: int | None) -> Iterator[list[Work]]:
+        if self._closed or self._iterating:
+            raise SpareError(f"step() {'after close()' if self._closed else 'within step()'}")
+        self._iterating = True
+        try:
+            yield from self._step(most)
+        finally:
+            self._iterating = False
+            self._handed_out.clear()
+
+    def _step(self, most: int | None) -> Iterator[list[Work]]:
         agreement = self._agreement
         self._raise_wipe_out()
         self._checkpoint()
@@ -199,31 +225,27 @@ class Session:
         while True:
             at = time.perf_counter()
             parts = 0
-            for part in self._missing():
-                yield from self._hand_out(part, patching)
-                parts += 1
+            for lot in self._in_lots(self._missing(), most):
+                yield from self._hand_out(lot, patching, seeded=most == 1)
+                parts += len(lot)
             computing += time.perf_counter() - at
             if patching and parts:
                 self._emit("patch", parts=parts, cost_ms=_ms(at))
-            held = False
+            self._held = self._passed = False
             try:
                 at = time.perf_counter()
-                self._reduce()
-                held = True
+                losses = agreement.together(self._reduce, "the sum of gradients")
+                self._loss = next((loss for loss in losses if loss is not None), float("nan"))
                 self._at("commit")
-                assert agreement.communicator is not None
-                self._boundary_wanted = vote(
-                    agreement.communicator,
-                    agreement.layout,
-                    "the commit of the step",
-                    boundary_wanted=agreement.somebody_waits(),
-                )
+                self._boundary_wanted = agreement.together(self._commit, "the commit of the step")[0]
             except MembersLostError as lost:
-                if not held and lost.how != "collective":
+                if not self._held and lost.how != "collective":
                     self._running.abandon_sum()
                 agreement.lost(lost)
-                committed = agreement.agree(fresh=False, held=held)
-                if not committed:
+                if self._passed:
+                    agreement.committed()
+                committed = agreement.agree(fresh=False, held=self._held and not self._passed)
+                if agreement.caught_up or not (committed or self._passed):
                     self._raise_wipe_out()
                     if agreement.caught_up:
                         self._begin(anew=True)
@@ -254,7 +276,7 @@ class Session:
         if checkpoints is None:
             return
         if not agreement.has_begun:
-            if agreement.step == 0 and checkpoints.latest() is not None:
+            if agreement.share(agreement.step == 0 and checkpoints.latest() is not None):
                 agreement.step = checkpoints.load(self._state)
             return
         step, communicator = agreement.step, agreement.communicator
@@ -262,12 +284,23 @@ class Session:
             saved = checkpoints.poll()
             if saved is not None:
                 self._emit_saved(saved)
-            if communicator is None or communicator.rank != 0 or not checkpoints.due(step, time.monotonic()):
-                return
-            if step > (checkpoints.latest() or 0):
-                checkpoints.save(step, self._state)
         except CheckpointError as error:
             _log.warning("step %d: %s", step, error)
+        if communicator is None or communicator.rank != 0:
+            return
+        is_first = self._options.position == 0  # the ranks of the group save together, or not at all
+        if agreement.share(is_first and self._save_is_due(checkpoints, step)):
+            try:
+                checkpoints.save(step, self._state)
+            except CheckpointError as error:
+                _log.warning("step %d: %s", step, error)
+
+    def _save_is_due(self, checkpoints: Checkpoints, step: int) -> bool:
+        try:
+            return checkpoints.due(step, time.monotonic()) and step > (checkpoints.latest() or 0)
+        except CheckpointError as error:
+            _log.warning("step %d: %s", step, error)
+            return False
 
     def _emit_saved(self, saved: Saved) -> None:
         self._emit(
@@ -290,6 +323,7 @@ class Session:
         if self._begun == step and not anew:
             return  # the program left step() halfway: what is computed stays
         self._begun = step
+        self._has_loss = True
         apart = self._options.deterministic or self._agreement.computes_twice
         self._running.begin(apart=apart)
         self._expect(self._agreement.planned)
@@ -306,18 +340,27 @@ class Session:
         more = [part for part in self._agreement.counts() if part not in set(planned)]
         return [part for part in (*planned, *more) if not self._running.is_done(part)]
 
-    def _hand_out(self, part: Part, patching: bool) -> Iterator[Work]:
-        work = Work(self._agreement.step, part.type, part.part)
-        self._at("patch" if patching else "compute")
-        self._running.open(part)
-        if self._options.seed is not None:
-            torch.manual_seed(seed_for(self._options.seed, work))
-        self._inside = work
-        yield work
-        if self._inside is not None:
-            raise SpareError(f"{work} was handed out and not accumulated; expected accumulate(work, loss)")
+    def _in_lots(self, parts: list[Part], most: int | None) -> list[list[Part]]:
+        if most is None and not self._running.is_apart:
+            return [parts] if parts else []
+        return [[part] for part in parts]
 
-    def _reduce(self) -> None:
+    def _hand_out(self, parts: list[Part], patching: bool, *, seeded: bool) -> Iterator[list[Work]]:
+        works = [Work(self._agreement.step, *part) for part in parts]
+        for _ in works:
+            self._at("patch" if patching else "compute")
+        self._running.open(parts[0])
+        if seeded and self._options.seed is not None:
+            torch.manual_seed(seed_for(self._options.seed, works[0]))
+        self._handed_out = list(works)
+        yield works
+        if self._handed_out:
+            raise SpareError(
+                f"{self._handed_out[0]} was handed out and not accumulated; expected accumulate(work, loss)"
+            )
+
+    def _reduce(self) -> float | None:
+        """Returns the mean loss; None: another rank of the group knows it."""
         self._at("reduce")
         agreement, running = self._agreement, self._running
         assert agreement.communicator is not None
@@ -326,7 +369,24 @@ class Session:
             sum_in_order(agreement.communicator, running.by_part(counts), agreement.holders(), running.out)
         else:
             sum_sheets(agreement.communicator, running.given(counts), running.out)
-        self._loss = running.mean_loss()
+        loss = running.mean_loss()
+        self._held = True
+        self._at("summed")
+        return loss if self._has_loss else None
+
+    def _commit(self) -> bool:
+        """The barrier across groups. Returns whether somebody waits for a boundary to join at."""
+        agreement = self._agreement
+        assert agreement.communicator is not None
+        wanted = vote(
+            agreement.communicator,
+            agreement.layout,
+            "the commit of the step",
+            boundary_wanted=agreement.somebody_waits(),
+        )
+        self._passed = True
+        self._at("passed")
+        return wanted
 
     def _at(self, point: str) -> None:
         self._injector.at(point, group=self._agreement.group, step=self._agreement.step)
