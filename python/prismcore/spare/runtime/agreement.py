@@ -398,6 +398,8 @@ class Agreement:
             return
         state = (self.step, self.layout.history, self._get_state(), torch.get_rng_state())
         sent = sum(send_state(communicator, state, ranks[m.group]) for m in mine)
+        if not decision.base:
+            return  # a training begins: nobody comes back
         self._emit(
             "rejoin",
             joined=[m.group for m in mine],
