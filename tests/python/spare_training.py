@@ -211,7 +211,7 @@ class Lighthouse:
             "--quorum_tick_ms",
             "20",
             "--join_timeout_ms",
-            "60000",
+            str(join_timeout_ms),
         ]
         self.port = 0
         self.begin()

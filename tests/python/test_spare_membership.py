@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.membership import (
-    NEW_LIGHTHOUSE,
     Decision,
     Refusal,
     Report,
@@ -30,6 +29,7 @@ def report(group: int, **changes: object) -> Report:
         entered=100,
         members=4,
         quorum=7,
+        lighthouse="known",
         step=5,
         fresh=False,
         held=False,
@@ -148,11 +148,20 @@ def test_who_entered_what_another_is_ready_with_is_in_it() -> None:
     assert decided([replace(behind, entered=95), report(1)]).base == (1,)
 
 
-def test_a_lighthouse_that_begins_anew_needs_more_than_half() -> None:
-    assert refused([report(0), report(1)], quorum=1).new_lighthouse
-    assert decided([report(0), report(1), report(2)], quorum=1).base == (0, 1, 2)
-    # The next number of the new one is no proof for it either.
-    assert refused([report(0, quorum=NEW_LIGHTHOUSE), report(1)], quorum=9).new_lighthouse
+def test_a_lighthouse_that_begins_anew_is_waited_for_and_needs_more_than_half() -> None:
+    some = [report(0, lighthouse="settling"), report(1), report(2, lighthouse="new")]
+    assert "1 of 4 groups may still come" in refused(some, quorum=1).reason
+    assert decided([*some, report(3)], quorum=1).base == (0, 1, 2, 3)
+    assert decided([report(g, lighthouse="new") for g in range(3)], quorum=1).base == (0, 1, 2)
+    few = [report(0, lighthouse="new"), report(1)]
+    assert "only 2 of 4 groups are there; expected more than half" in refused(few, quorum=9).reason
+
+
+def test_who_was_away_while_others_went_on_does_not_go_on_alone() -> None:
+    assert decided([report(1)], quorum=8).base == (1,)
+    with pytest.raises(MembershipError, match="groups 1 were away while others went on"):
+        decided([report(1)], quorum=9)
+    assert decided([report(1, quorum=8), report(2)], quorum=9).base == (1, 2)
 
 
 def test_epochs_grow_though_clocks_go_back() -> None:
@@ -239,6 +248,8 @@ def test_no_order_of_losses_breaks_a_step_in_two(seed: int, groups: int) -> None
         if all(life.alone for life in lives):
             number, now = number + 1, now + 1
             found = decide([life.report() for life in lives], groups=groups, quorum=number, created_ns=now)
+            for life in lives:
+                life.quorum = number
             if isinstance(found, Refusal):
                 continue
             if not found.base:
@@ -252,7 +263,6 @@ def test_no_order_of_losses_breaks_a_step_in_two(seed: int, groups: int) -> None
                     life.enter(found)
                     life.alone = False
                     life.members = len(found.members)
-                    life.quorum = number
             continue
         life = rng.choice(lives)
         if life.alone:

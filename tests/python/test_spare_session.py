@@ -153,8 +153,11 @@ def test_deterministic_to_the_last_bit(lighthouse: Lighthouse, tmp_path: Path) -
     trainings = []
     for folder, strikes in ((whole, []), (broken, three_kills(11))):
         folder.mkdir()
-        training = Training(folder=folder, lighthouse=lighthouse.address, inject=strikes, deterministic=True)
-        run(training)
+        training = Training(
+            folder=folder, lighthouse=lighthouse.address, inject=strikes, deterministic=True, **EIGHT
+        )
+        ends = run(training)
+        assert sum(code == KILLED for code in ends.values()) == len(strikes)
         trainings.append(training)
     assert losses_of(trainings[0]) == losses_of(trainings[1])
     assert set(trainings[0].weights().values()) == set(trainings[1].weights().values())
@@ -178,7 +181,8 @@ def test_whole_shards_as_in_the_paper(lighthouse: Lighthouse, tmp_path: Path) ->
             steps=5,
             inject=strikes,
         )
-        run(training)
+        ends = run(training)
+        assert sum(code == KILLED for code in ends.values()) == len(strikes)
         trainings.append(training)
     assert losses_of(trainings[1]) == pytest.approx(losses_of(trainings[0]), rel=1e-6)
 
@@ -246,7 +250,7 @@ def test_a_new_process_and_a_spare_take_the_places_of_the_lost(
     assert depths[-1] == 2
 
 
-def test_the_lighthouse_is_killed_and_comes_back(undisturbed: Training, tmp_path: Path) -> None:
+def test_the_lighthouse_is_killed_and_comes_back(undisturbed_eight: Training, tmp_path: Path) -> None:
     """Nobody needs it while nobody is lost; a loss while it is away waits for it."""
     with Lighthouse() as lighthouse:
         training = Training(
@@ -254,18 +258,60 @@ def test_the_lighthouse_is_killed_and_comes_back(undisturbed: Training, tmp_path
             lighthouse=lighthouse.address,
             sleep_s=0.1,
             inject=[fail(group=3).during("reduce", step=3)],
+            **EIGHT,
         )
         with Groups(training) as groups:
-            processes = [groups.start(group) for group in range(4)]
+            processes = [groups.start(group) for group in range(8)]
             wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 1)
             lighthouse.end()
             processes[3].join(30)
             time.sleep(1)
             lighthouse.begin()
             ends = groups.wait()
-    assert sorted(ends.values()) == [KILLED] + [0] * 3
-    assert_same(training, undisturbed)
+    assert sorted(ends.values()) == [KILLED] + [0] * 7
+    assert_same(training, undisturbed_eight)
     assert any(e["event"] == "lighthouse" and e["state"] == "found" for e in training.events())
+    failures = [e for e in training.events() if e["event"] == "failure"]
+    assert {tuple(e["lost"]) for e in failures} == {(3,)}  # nobody who is alive
+    assert {e["how"] for e in failures} == {"collective"}  # each by its own connections
+
+
+def test_a_program_that_hangs_is_left_and_catches_up(undisturbed: Training, tmp_path: Path) -> None:
+    """Its process shows signs of life: what it does not do in time counts."""
+    with Lighthouse(join_timeout_ms=1500) as lighthouse:
+        training = Training(
+            folder=tmp_path,
+            lighthouse=lighthouse.address,
+            inject=[pause(group=2, seconds=7).during("reduce", step=1)],
+            collective_s=2.0,
+            sleep_s=0.5,
+        )
+        assert set(run(training).values()) == {0}
+    assert_same(training, undisturbed)
+    others = [e for e in training.events() if e["event"] == "failure" and e["group"] != 2]
+    assert {tuple(e["lost"]) for e in others} == {(2,)}
+    assert "timeout" in {e["how"] for e in others}
+    assert any(e["event"] == "rejoin" and e["joined"] == [2] for e in training.events())
+
+
+def test_who_was_away_until_the_others_ended_does_not_go_on_alone(
+    lighthouse: Lighthouse, tmp_path: Path
+) -> None:
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        steps=3,
+        inject=[hang(group=3).during("reduce", step=1)],
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        for process in processes[:3]:
+            process.join(60)
+            assert process.exitcode == 0
+        os.kill(processes[3].pid, signal.SIGCONT)
+        processes[3].join(60)
+        assert processes[3].exitcode == 1
+        assert "MembershipError: groups 3 were away while others went on" in groups.logs()
 
 
 def test_all_hosts_of_a_shard_are_lost(lighthouse: Lighthouse, tmp_path: Path) -> None:

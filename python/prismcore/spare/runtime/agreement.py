@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +23,12 @@ from prismcore.spare.runtime.inside import Alone, Inside, Ranks
 from prismcore.spare.runtime.layout import Layout
 from prismcore.spare.runtime.lighthouse import Lighthouse, Quorum
 from prismcore.spare.runtime.membership import (
-    NEW_LIGHTHOUSE,
     NO_GROUP,
     Decision,
     Member,
     Refusal,
     Report,
+    Standing,
     decide,
 )
 from prismcore.spare.runtime.options import SessionOptions
@@ -35,7 +37,14 @@ from prismcore.spare.runtime.whole_report import merge
 
 __all__ = ["Agreement"]
 
-_AGAIN_S = 0.03
+_AGAIN_S = (0.03, 0.5)
+"""Before a quorum is asked for again: at first, and in the end."""
+_SETTLE_S = 3.0
+"""A lighthouse that has begun anew is given so long to hear of all that are alive."""
+_REFUSED_S = 10.0
+"""A group's former life may still be counted for so long."""
+_OVER_S = 30.0
+"""Who waits for a place in a training that is not there any more gives up after so long."""
 
 T = TypeVar("T")
 
@@ -73,8 +82,8 @@ class Agreement:
         kind = "spare" if options.group is None else f"group{options.group}"
         self._replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
         self._born_ns = time.time_ns()
+        self._store: dist.TCPStore | None = None
         if options.position == 0:
-            self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
             self._lighthouse = self._make_lighthouse()
         self.layout = Layout(options.placement, options.micro_batches)
         self.communicator: Communicator | None = None
@@ -89,6 +98,8 @@ class Agreement:
         self._members: dict[str, int] = {}  # group by replica, of the ready epoch
         self._quorum = 0
         self._others_train = False
+        self._away: dict[str, float] = {}  # since when: refused, over, anew
+        self._last_seen: set[str] = set()  # replicas of the last quorum
         self._told_waiting = False
         self._look_at = 0.0
         self.wipe_out: str | None = None
@@ -123,6 +134,7 @@ class Agreement:
 
     def lost(self, error: MembersLostError) -> None:
         """The communicator broke. Others hear of it by its end."""
+        error.__traceback__ = error.__context__ = error.__cause__ = None  # they hold what is to be closed
         self._close_communicator()
         self._trouble = error
 
@@ -151,7 +163,7 @@ class Agreement:
         communicator, lighthouse = self.communicator, self._lighthouse
         if communicator is None or communicator.rank != 0 or time.monotonic() < self._look_at:
             return False
-        heard = {} if lighthouse is None else lighthouse.heard() or {}
+        heard = {} if lighthouse is None else lighthouse.heard(within_s=0.25) or {}
         pause_s = self._options.timeouts.rejoin_s * max(1.0, len(self._members) / 64)
         self._look_at = time.monotonic() + pause_s
         vacant = len(self._members) < self.layout.groups
@@ -176,13 +188,18 @@ class Agreement:
         self._close_communicator()
         self.caught_up = False
         committed = False
+        self._away.clear()
+        if self._lighthouse is not None:  # what the last epoch left in its store goes with it
+            self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        pause_s, until = _AGAIN_S[0], time.monotonic() + self._options.timeouts.agree_s
         while True:
             self._at("agree")
             is_new = committed or self.caught_up
-            report = self._report(fresh=fresh or self.caught_up, held=held and not is_new)
+            report = partial(self._report, fresh=fresh or self.caught_up, held=held and not is_new)
             is_in = self.epoch > 0 and not self._told_waiting
-            wait_s = self._options.timeouts.agree_s if is_in else float("inf")
-            quorum = self._ask(report, wait_s)
+            quorum = self._ask(report, self._options.timeouts.agree_s if is_in else math.inf)
+            self._quorum = quorum.number
+            self._last_seen = {report.replica for report in quorum.reports}
             if quorum.strangers and not self.has_begun:
                 raise MembershipError(
                     f"the lighthouse at {self._options.lighthouse} also serves {quorum.strangers[0]}, which "
@@ -198,14 +215,19 @@ class Agreement:
             )
             place = self._place(decision)
             if isinstance(decision, Refusal) or place is None:
-                time.sleep(_AGAIN_S)
+                if is_in and isinstance(decision, Refusal) and time.monotonic() > until:
+                    raise MembershipError(
+                        f"no membership within {self._options.timeouts.agree_s:g} s: {decision.reason}"
+                    )
+                time.sleep(pause_s)
+                pause_s = min(1.5 * pause_s, _AGAIN_S[1])
                 continue
             self._settle(decision.previous)
             if place.synced and decision.base and decision.step == self.step + 1:
                 self.committed()
                 committed = True
             try:
-                self._enter(decision, place, quorum.number)
+                self._enter(decision, place)
             except MembersLostError as error:
                 self.lost(error)
                 continue
@@ -229,17 +251,24 @@ class Agreement:
 
     def leave(self, *, wait: bool) -> None:
         """Ends this member's part. ``wait``: for the others to come to their end as well."""
-        communicator = self.communicator
-        if wait and communicator is not None:
-            with contextlib.suppress(MembersLostError, MembershipError):  # they left first
-                self.together(lambda: vote(communicator, self.layout, "the end of the training"), "the end")
-        self._close_communicator()
-        if wait:
-            with contextlib.suppress(MembersLostError, MembershipError):
-                self._ranks.gather(None, "the end")
-        self._ranks.close()
-        if self._lighthouse is not None:
-            self._lighthouse.close()
+        communicator, guard = self.communicator, self._guard
+        try:
+            if wait and communicator is not None and guard is not None:
+                guard.timeout_s = self._options.timeouts.leave_s
+                with contextlib.suppress(MembersLostError, MembershipError):  # they left first
+                    self.together(
+                        lambda: vote(communicator, self.layout, "the end of the training"), "the end"
+                    )
+            self._close_communicator()
+            if wait:
+                with contextlib.suppress(MembersLostError, MembershipError):
+                    self._ranks.gather(None, "the end")
+        finally:
+            self._close_communicator()
+            self._ranks.close()
+            if self._lighthouse is not None:
+                self._lighthouse.close()
+            self._store = None
 
     def _meet(self) -> Inside:
         options = self._options
@@ -272,23 +301,45 @@ class Agreement:
         if self._lighthouse is not None:
             self._lighthouse.close()
 
-    def _ask(self, report: Report, wait_s: float) -> Quorum:
+    def _ask(self, report: Callable[[], Report], wait_s: float) -> Quorum:
         """One quorum for all ranks of the group."""
         lighthouse = self._lighthouse
         if self._options.positions == 1 and lighthouse is not None:
             return lighthouse.quorum(report, wait_s=wait_s)
-        said = self._ranks.gather([report.to_data(), self._received], "reports")
+        said = self._ranks.gather([report().to_data(), self._received], "reports")
         answer: dict[str, Any] = {}
         if lighthouse is not None:
+            others = [Report(**data) for data, _ in said[1:]]
+            received = [epoch for _, epoch in said]
             try:
-                whole = merge([Report(**data) for data, _ in said], [epoch for _, epoch in said])
-                answer = lighthouse.quorum(whole, wait_s=wait_s).to_data()
+                answer = lighthouse.quorum(
+                    lambda: merge([report(), *others], received), wait_s=wait_s
+                ).to_data()
             except MembershipError as error:
                 answer = {"error": str(error)}
         answer = self.share(answer)
         if "error" in answer:
             raise MembershipError(answer["error"])
         return Quorum.from_data(answer)
+
+    def _standing(self) -> Standing:
+        """Of the lighthouse, as position 0 sees it."""
+        lighthouse = self._lighthouse
+        if lighthouse is None or not self._members:
+            return "known"
+        heard = lighthouse.heard()
+        if heard is not None and all(replica in heard for replica in self._members):
+            self._away.pop("anew", None)
+            return "known"
+        is_late = heard is None or any(
+            replica in heard and not heard[replica].dead and replica not in self._last_seen
+            for replica in self._members
+        )
+        return "new" if self._has_been("anew", _SETTLE_S) and not is_late else "settling"
+
+    def _has_been(self, what: str, long_s: float) -> bool:
+        now = time.monotonic()
+        return now - self._away.setdefault(what, now) > long_s
 
     def _report(self, *, fresh: bool, held: bool) -> Report:
         begin_s = self._options.timeouts.begin_s
@@ -298,11 +349,12 @@ class Agreement:
             group=self.group,
             replica=self._replica,
             born_ns=self._born_ns,
-            store="" if self._lighthouse is None else f"{self._options.host}:{self._store.port}",
+            store="" if self._store is None else f"{self._options.host}:{self._store.port}",
             ready=self.epoch,
             entered=self._entered,
             members=len(self._members),
             quorum=self._quorum,
+            lighthouse=self._standing(),
             step=self.step,
             fresh=fresh,
             held=held,
@@ -313,25 +365,30 @@ class Agreement:
     def _place(self, decision: Decision | Refusal) -> Member | None:
         """None: ask again."""
         if isinstance(decision, Refusal):
-            if decision.new_lighthouse:
-                self._quorum = NEW_LIGHTHOUSE
+            if self._others_train and decision.over and self._has_been("over", _OVER_S):
+                raise MembershipError(
+                    "the training that this group waited for a place in has ended or is lost; nothing is "
+                    "left to join"
+                )
             return None
+        self._away.pop("over", None)
         if self._replica in decision.refused:
-            if self._options.group is not None:
+            if self._options.group is None:
+                self.group = NO_GROUP
+            elif self._has_been("refused", _REFUSED_S):
                 raise MembershipError(
                     f"group {self.group} goes on with another process, which began later or is in the "
                     "training already; expected one process for each group: this one ends"
                 )
-            self.group = NO_GROUP
         place = decision.place_of(self._replica)
         if place is None and not self._told_waiting:
             self._told_waiting = True
             self._emit("spare", waiting=True)
         return place
 
-    def _enter(self, decision: Decision, place: Member, quorum: int) -> None:
+    def _enter(self, decision: Decision, place: Member) -> None:
         def meet() -> None:
-            self.communicator = self._open(decision, place, quorum)
+            self.communicator = self._open(decision, place)
             self._at("transfer")
             self._exchange_states(decision, place)
             self._entered = decision.epoch
@@ -341,7 +398,6 @@ class Agreement:
             assert self.communicator is not None
             vote(self.communicator, self.layout, "the new membership")
             self.epoch = decision.epoch
-            self._quorum = quorum
             self._members = {member.replica: member.group for member in decision.members}
             if decision.waiting:
                 self._look_at = 0.0
@@ -356,7 +412,7 @@ class Agreement:
         self._at("ready")
         self.together(pass_barrier, "the new membership")
 
-    def _open(self, decision: Decision, place: Member, quorum: int) -> Communicator:
+    def _open(self, decision: Decision, place: Member) -> Communicator:
         options = self._options
         groups = decision.groups
         backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
@@ -369,12 +425,13 @@ class Agreement:
         return Communicator.open(
             guard,
             backend=backend,
-            store=f"{decision.store}/prismcore/{decision.epoch}/{quorum}/{options.position}",
+            store=f"{decision.store}/prismcore/{decision.epoch}/{options.position}",
             epoch=decision.epoch,
             ranks=groups,
             rank=groups.index(place.group),
             replica=self._replica,
             timeout_s=options.timeouts.collective_s,
+            meet_s=options.timeouts.meet_s,
         )
 
     def _exchange_states(self, decision: Decision, place: Member) -> None:
@@ -413,7 +470,10 @@ class Agreement:
         """What the membership ``epoch`` decided, if it was entered here, becomes the layout; a decision
         that no member got ready with is dropped."""
         decision, self._pending = self._pending, None
-        if decision is None or decision.epoch != epoch:
+        if decision is None:
+            return
+        if decision.epoch != epoch:
+            self._entered = self.epoch  # this member is in it no more, whoever comes back from it
             return
         self.epoch = epoch
         self._members = {member.replica: member.group for member in decision.members}

@@ -9,7 +9,7 @@ import atexit
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -68,18 +68,26 @@ class Communicator:
         rank: int,
         replica: str,
         timeout_s: float,
+        meet_s: float,
     ) -> Communicator:
         """``store``: ``host:port/prefix`` that no other epoch uses; ``ranks``: the groups in it."""
         kind = _Gloo if backend == "gloo" else ProcessGroupNCCL
+        own_device = _device_setter(backend)
 
         def make() -> ProcessGroup:
+            own_device()
             group = kind(timeout=timedelta(seconds=timeout_s))
             group.configure(
                 store, replica, rank, len(ranks), quorum_id=epoch, group_rank=0, global_ranks=list(ranks)
             )
             return group
 
-        group = guard.run(make, "meeting the other groups", dispose=lambda late: _bury([late]))
+        group = guard.run(
+            make,
+            "meeting the other groups",
+            dispose=lambda late: late.abort(errored=False) if backend == "nccl" else _bury([late]),
+            within_s=meet_s,
+        )
         return cls(group, guard, backend=backend, rank=rank, size=len(ranks))
 
     def all_reduce(self, tensor: Tensor, what: str) -> None:
@@ -112,7 +120,13 @@ class Communicator:
 
     def run(self, work: Any, what: str) -> Any:
         """``work()`` in a thread, given up where a member is lost."""
-        return self._guard.run(work, what)
+        own_device = _device_setter(self._backend)
+
+        def there() -> Any:
+            own_device()
+            return work()
+
+        return self._guard.run(there, what)
 
     def close(self) -> None:
         """Ends the connections, in the background, so that others who wait for this member hear of it. What
@@ -153,15 +167,27 @@ def _waiter(work: Any, backend: Backend) -> Any:
         work.get_future().add_done_callback(lambda _: over.set())
         return over.wait
 
-    def poll(seconds: float) -> bool:  # NCCL's future is done once the work is on its stream
+    work.wait()  # the stream waits, not the host
+    done = torch.cuda.Event()
+    done.record()
+
+    def poll(seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while not work.is_completed():
+        while not done.query():
             if time.monotonic() > until:
                 return False
             time.sleep(_POLL_S)
         return True
 
     return poll
+
+
+def _device_setter(backend: Backend) -> Callable[[], None]:
+    """For a thread: the caller's device, which is a thread's own."""
+    if backend == "gloo":
+        return lambda: None
+    device = torch.cuda.current_device()
+    return lambda: torch.cuda.set_device(device)
 
 
 _graves: list[threading.Thread] = []

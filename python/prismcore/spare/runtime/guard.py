@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ T = TypeVar("T")
 _FIRST_LOOK_S = 0.2
 _LOOK_S = 0.2
 _CHECK_S = 0.02
+_COME_S = 5.0
 _LOOK_AT_SILENT_S = 0.05
 _LOOK_PER_MEMBER_S = 0.003
 """Each member that waits asks for a page that grows with the members: in larger trainings it asks less
@@ -56,16 +58,18 @@ class Guard:
         self._lighthouse = lighthouse
         self._check = check
         self._replicas = dict(replicas)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
+        self._unlisted_since: dict[str, float] = {}
         self._look_s = max(_LOOK_S, _LOOK_PER_MEMBER_S * len(replicas))
         self._look_at_silent_s = max(_LOOK_AT_SILENT_S, _LOOK_PER_MEMBER_S * len(replicas))
 
-    def wait(self, wait: Callable[[float], bool], what: str) -> None:
+    def wait(self, wait: Callable[[float], bool], what: str, within_s: float = math.inf) -> None:
         """``wait(seconds)`` is true once what is waited for is there.
 
         Raises:
             MembersLostError: a member is dead, or it took too long.
         """
+        limit_s = min(within_s, self.timeout_s)
         began = now = time.monotonic()
         look_at = began + _FIRST_LOOK_S
         while not wait(look_at - now if self._check is None else min(look_at - now, _CHECK_S)):
@@ -75,11 +79,18 @@ class Guard:
             if now >= look_at:
                 pause_s = self._look_at_silent_s if self.look() else self._look_s
                 now = time.monotonic()
-                if now - began > self._timeout_s:
-                    raise MembersLostError("timeout", f"{what} took longer than {self._timeout_s:g} s")
+                if now - began > limit_s:
+                    raise MembersLostError("timeout", f"{what} took longer than {limit_s:g} s")
                 look_at = now + pause_s
 
-    def run(self, work: Callable[[], T], what: str, dispose: Callable[[T], Any] = lambda _: None) -> T:
+    def run(
+        self,
+        work: Callable[[], T],
+        what: str,
+        *,
+        dispose: Callable[[T], Any] = lambda _: None,
+        within_s: float = math.inf,
+    ) -> T:
         """Runs ``work`` in a thread of its own and waits for it. Where the wait is given up, the thread goes
         on to its own end, and ``dispose`` gets what comes of it.
 
@@ -107,7 +118,7 @@ class Guard:
 
         threading.Thread(target=body, name="prism_spare", daemon=True).start()
         try:
-            self.wait(over.wait, what)
+            self.wait(over.wait, what, within_s)
         except BaseException:
             with lock:
                 given_up = True
@@ -117,7 +128,7 @@ class Guard:
             raise
         if errors:
             if isinstance(errors[0], RuntimeError):
-                raise MembersLostError("collective", f"{what}: {errors[0]}") from errors[0]
+                raise MembersLostError("collective", f"{what}: {errors[0]}")
             raise errors[0]
         return results[0]
 
@@ -131,10 +142,22 @@ class Guard:
             return False
         heard = self._lighthouse.heard()
         if not heard:
-            return False  # a lighthouse that was begun anew knows nobody yet; without one, the limit holds
-        here = {group: heard[replica] for replica, group in self._replicas.items() if replica in heard}
-        dead = {group: state.ago_s for group, state in here.items() if state.dead}
+            return False  # without a lighthouse, the limit holds
+        now = time.monotonic()
+        silent, dead = {}, {}
+        for replica, group in self._replicas.items():
+            state = heard.get(replica)
+            if state is None:  # a lighthouse that has begun anew: those that are alive come to it soon
+                ago_s = now - self._unlisted_since.setdefault(replica, now)
+                is_dead = ago_s > _COME_S
+            else:
+                self._unlisted_since.pop(replica, None)
+                ago_s, is_dead = state.ago_s, state.dead
+            if is_dead:
+                dead[group] = ago_s
+            elif ago_s > _SILENT_BEATS * self._lighthouse.heartbeat_s:
+                silent[group] = ago_s
         if dead:
-            told = ", ".join(f"group {group} for {age:.2f} s" for group, age in sorted(dead.items()))
+            told = ", ".join(f"group {group} for {ago_s:.2f} s" for group, ago_s in sorted(dead.items()))
             raise MembersLostError("heartbeat", f"no sign of life from {told}")
-        return any(state.ago_s > _SILENT_BEATS * self._lighthouse.heartbeat_s for state in here.values())
+        return bool(silent)

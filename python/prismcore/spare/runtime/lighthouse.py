@@ -6,8 +6,11 @@ how long ago each was heard of stands on its status page (torchft 0.2.0, ``GET /
 
 from __future__ import annotations
 
+import http.client
+import math
 import re
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -22,8 +25,10 @@ __all__ = ["Heard", "Lighthouse", "Quorum"]
 
 _HEARTBEAT = re.compile(r'class="heartbeat\s*(old)?\s*">\s*([0-9A-Za-z_.:-]+): seen ([0-9.e+-]+)s ago')
 _RETRY_S = 0.05
-_ASK_S = 2.0
-"""A request waits so long at a time: what interrupts a program is looked at in between."""
+_ANEW_S = 5.0
+_LOOK_S = 0.2
+# What a proxy is asked for does not come from this lighthouse.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +101,14 @@ class Lighthouse:
         self._server: Any = None
         self._client: Any = None
 
-    def quorum(self, report: Report, *, wait_s: float) -> Quorum:
-        """The next quorum that this member is in. The lighthouse gives it once all that are alive ask.
+    def quorum(self, report: Callable[[], Report], *, wait_s: float) -> Quorum:
+        """The next quorum that this member is in. The lighthouse gives it once all that are alive ask, or
+        some do not for its ``--join_timeout_ms``.
+
+        Args:
+            report: is asked again where the request has to be made again.
+            wait_s: infinite for those who wait for a place: their request is made anew every few seconds,
+                for it would count as one that is late.
 
         Raises:
             MembershipError: it was away for too long, or others did not ask within ``wait_s``.
@@ -105,8 +116,9 @@ class Lighthouse:
         began = time.monotonic()
         away_since: float | None = None
         while True:
+            asked = report()
             try:
-                found = self._ask(report)
+                found = self._ask(asked, wait_s if math.isfinite(wait_s) else _ANEW_S)
                 break
             except (RuntimeError, TimeoutError, OSError) as error:
                 now = time.monotonic()
@@ -132,7 +144,7 @@ class Lighthouse:
         self._tell_found(away_since)
         created = found.created
         read = {member.replica_id: Report.from_data(member.data) for member in found.participants}
-        ours = {name: r for name, r in read.items() if r is not None and r.training == report.training}
+        ours = {name: r for name, r in read.items() if r is not None and r.training == asked.training}
         return Quorum(
             number=int(found.quorum_id),
             created_ns=created.seconds * 1_000_000_000 + created.nanos,
@@ -140,12 +152,12 @@ class Lighthouse:
             strangers=tuple(sorted(set(read) - set(ours))),
         )
 
-    def heard(self) -> dict[str, Heard] | None:
+    def heard(self, *, within_s: float = 1.0) -> dict[str, Heard] | None:
         """Of each replica; None: no answer."""
         try:
-            with urllib.request.urlopen(f"{self._address}/status", timeout=1.0) as page:
+            with _DIRECT.open(f"{self._address}/status", timeout=within_s) as page:
                 text = page.read().decode("utf-8", "replace")
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):
             return None
         return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in _HEARTBEAT.findall(text)}
 
@@ -157,17 +169,39 @@ class Lighthouse:
             server.shutdown()
         self._client = None
 
-    def _ask(self, report: Report) -> Any:
-        return self._be_heard().quorum(
-            replica_id=self._replica,
-            timeout=timedelta(seconds=_ASK_S),
-            address=self._host,
-            store_address=report.store,
-            step=max(report.step, 0),
-            world_size=self._ranks,
-            shrink_only=False,
-            data=report.to_data(),
-        )
+    def _ask(self, report: Report, wait_s: float) -> Any:
+        """In a thread of its own, so that this one may be interrupted. A request is not given up before its
+        time: the lighthouse would still count it, and others would wait for this member."""
+        client = self._be_heard()
+        answers: list[Any] = []
+        errors: list[Exception] = []
+        over = threading.Event()
+
+        def ask() -> None:
+            try:
+                answers.append(
+                    client.quorum(
+                        replica_id=self._replica,
+                        timeout=timedelta(seconds=wait_s),
+                        address=self._host,
+                        store_address=report.store,
+                        step=max(report.step, 0),
+                        world_size=self._ranks,
+                        shrink_only=False,
+                        data=report.to_data(),
+                    )
+                )
+            except Exception as error:
+                errors.append(error)
+            over.set()
+
+        threading.Thread(target=ask, name="prism_spare_quorum", daemon=True).start()
+        while not over.wait(_LOOK_S):
+            if self._closed:
+                raise MembershipError("this member has left the training while it asked for a quorum")
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     def _tell_found(self, away_since: float | None) -> None:
         if away_since is not None:

@@ -13,16 +13,19 @@ passed, the others may pass as well, and nobody needs to know what the dead had 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from prismcore.errors import MembershipError
 
 __all__ = ["Decision", "Member", "Refusal", "Report", "decide"]
 
 NO_GROUP = -1
-NEW_LIGHTHOUSE = (1 << 62) - 1
-"""In place of a quorum's number: only a majority may go on from here."""
+
+Standing = Literal["known", "settling", "new"]
+"""What a member makes of the lighthouse. It is *known* while it lists all members of the epoch, the dead
+among them; one that does not has begun anew, and then is *settling* for as long as members that are alive may
+still come to it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +41,8 @@ class Report:
         ready: the last epoch whose barrier is over here; 0: none.
         entered: the last epoch whose barrier was entered here, with the state of its step.
         members: how many groups epoch ``ready`` has.
-        quorum: number of the quorum that ``ready`` came from.
+        quorum: number of the last quorum that it was in.
+        lighthouse: see :data:`Standing`.
         step: the step that is computed here or comes next; below 0: there is no state to go on from.
         fresh: nothing of ``step`` is computed, and the optimizer has made ``step - 1``.
         held: the complete gradient of ``step`` is here.
@@ -55,6 +59,7 @@ class Report:
     entered: int
     members: int
     quorum: int
+    lighthouse: Standing
     step: int
     fresh: bool
     held: bool
@@ -122,11 +127,10 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Nobody may go on with this quorum: ask again. ``new_lighthouse``: only a majority may, from now on."""
+    """Nobody may go on with this quorum: ask again. ``over``: there is no training in it."""
 
     reason: str
-    new_lighthouse: bool = False
-    reports: tuple[Report, ...] = field(default=(), repr=False)
+    over: bool = False
 
 
 def decide(reports: Sequence[Report], *, groups: int, quorum: int, created_ns: int) -> Decision | Refusal:
@@ -145,14 +149,9 @@ def decide(reports: Sequence[Report], *, groups: int, quorum: int, created_ns: i
     base = [report for report in reports if ready in (report.ready, report.entered)]
     _check_base(base)
     known = [report for report in base if report.ready == ready]
-    size = max(report.members for report in known)
-    last = max(report.quorum for report in known)
-    if quorum <= last and 2 * len(base) <= size:
-        return Refusal(
-            reason=f"the lighthouse has begun anew, and only {len(base)} of {size} groups are there; "
-            "more than half must be",
-            new_lighthouse=True,
-        )
+    refusal = _check_whole(base, known, quorum)
+    if refusal is not None:
+        return refusal
     top = max(report.step for report in base)
     if any(report.step < top and not report.held for report in base):
         behind = next(report for report in base if report.step < top and not report.held)
@@ -164,7 +163,8 @@ def decide(reports: Sequence[Report], *, groups: int, quorum: int, created_ns: i
     step = top + 1 if commits else top
     fresh = all(report.fresh for report in base if report.step == step)
     sources = [report.group for report in base if report.step == step and report.fresh]
-    others, refused = _newest([r for r in reports if r not in base], taken={r.group for r in base})
+    inside = {report.replica for report in base}
+    others, refused = _newest([r for r in reports if r.replica not in inside], taken={r.group for r in base})
     members = [Member(group=report.group, replica=report.replica, synced=True) for report in base]
     joined: list[int] = []
     if fresh and sources:
@@ -190,12 +190,42 @@ def decide(reports: Sequence[Report], *, groups: int, quorum: int, created_ns: i
     )
 
 
+def _check_whole(base: Sequence[Report], known: Sequence[Report], quorum: int) -> Refusal | None:
+    """Whether those of an epoch that are there may go on without the others.
+
+    Raises:
+        MembershipError: the others went on without them.
+    """
+    size = max(report.members for report in known)
+    missing = size - len(base)
+    standings = {report.lighthouse for report in known}
+    if missing == 0:
+        return None
+    if "settling" in standings:
+        return Refusal(
+            reason=f"the lighthouse has begun anew, and {missing} of {size} groups may still come to it"
+        )
+    if "new" in standings:
+        if 2 * len(base) > size:
+            return None
+        return Refusal(
+            reason=f"the lighthouse has begun anew, and only {len(base)} of {size} groups are there; "
+            "expected more than half"
+        )
+    if quorum > 1 + max(report.quorum for report in known):  # there was one without any of these
+        raise MembershipError(
+            f"groups {', '.join(str(report.group) for report in base)} were away while others went on with "
+            "the training, and these are gone; start all groups again from the last checkpoint"
+        )
+    return None
+
+
 def _begin(reports: Sequence[Report], groups: int, created_ns: int) -> Decision | Refusal:
     """Nobody has been in a membership yet: a training begins, or is begun again from a checkpoint."""
     numbered = [report for report in reports if report.group != NO_GROUP]
     present, refused = _newest(numbered, taken=set())
     if not present or (len(present) < groups and not any(report.waited for report in present)):
-        return Refusal(reason=f"{len(present)} of {groups} groups are there to begin")
+        return Refusal(reason=f"{len(present)} of {groups} groups are there to begin", over=True)
     step = max(report.step for report in present)
     if step < 0:
         return Refusal(reason="no group that is there has a state to begin from")
@@ -233,7 +263,8 @@ def _newest(reports: Sequence[Report], taken: set[int]) -> tuple[list[Report], t
     have no number, all stay."""
     newest = {report.group: report for report in reports if report.group not in taken}  # sorted by birth
     kept = [r for r in reports if r.group == NO_GROUP or newest.get(r.group) is r]
-    return kept, tuple(report.replica for report in reports if report not in kept)
+    names = {report.replica for report in kept}
+    return kept, tuple(report.replica for report in reports if report.replica not in names)
 
 
 def _check_base(base: Sequence[Report]) -> None:

@@ -39,7 +39,12 @@ def sum_in_order(
     """
     size, rank = communicator.size, communicator.rank
     order = sorted(owners)
-    held = [part for part in order if owners[part] == rank]
+    by_rank: list[list[Part]] = [[] for _ in range(size)]
+    for part in order:
+        by_rank[owners[part]].append(part)
+    held = by_rank[rank]
+    # What comes lies by rank, and within a rank in the order of its parts.
+    place = {part: at for at, part in enumerate(part for parts in by_rank for part in parts)}
     for index, flat in enumerate(out.flats):
         stretches = _stretches(flat.numel(), size)
         width = stretches[rank][1] - stretches[rank][0]
@@ -47,18 +52,10 @@ def sum_in_order(
         given = [part[begin:end] for begin, end in stretches for part in flats]
         sent = torch.cat(given) if given else flat.new_empty(0)
         splits = [(end - begin) * len(held) for begin, end in stretches]
-        counts = [sum(1 for part in order if owners[part] == peer) for peer in range(size)]
+        counts = [len(parts) for parts in by_rank]
         came = flat.new_empty(width * len(order))
         communicator.all_to_all(came, sent, [width * count for count in counts], splits, "gradients by part")
-        # By rank, and within a rank in the order of its parts.
-        rows = came.view(len(order), width) if width else came.view(len(order), 0)
-        place = {}
-        at = 0
-        for peer in range(size):
-            for part in order:
-                if owners[part] == peer:
-                    place[part] = at
-                    at += 1
+        rows = came.view(len(order), width)
         own = torch.zeros(stretches[0][1] - stretches[0][0], dtype=flat.dtype, device=flat.device)
         for part in order:
             own[:width].add_(rows[place[part]])

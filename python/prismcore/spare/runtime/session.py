@@ -207,7 +207,9 @@ class Session:
             yield from self._step(most)
         finally:
             self._iterating = False
-            self._handed_out.clear()
+            if self._handed_out:  # some of its gradients may be added already: the step is computed anew
+                self._handed_out.clear()
+                self._begun = -1
 
     def _step(self, most: int | None) -> Iterator[list[Work]]:
         agreement = self._agreement
@@ -267,7 +269,7 @@ class Session:
             reduce_ms=round(reducing * 1e3, 3),
             epoch=agreement.epoch,
         )
-        self._at("committed")
+        self._injector.at("committed", group=agreement.group, step=agreement.step - 1)
 
     def _checkpoint(self) -> None:
         """Loads the newest before the first step; later, saves where one is due. A save that failed is told
@@ -410,14 +412,16 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        self._agreement.leave(wait=wait)
-        if self._checkpoints is not None and wait:
-            saved = self._checkpoints.wait()
-            if saved is not None:
-                self._emit_saved(saved)
-        self._emit("stop", reason="closed" if wait else "failed")
-        if self._closes_events:
-            self._events.close()
+        try:
+            self._agreement.leave(wait=wait)
+            if self._checkpoints is not None and wait:
+                saved = self._checkpoints.wait()
+                if saved is not None:
+                    self._emit_saved(saved)
+        finally:
+            self._emit("stop", reason="closed" if wait else "failed")
+            if self._closes_events:
+                self._events.close()
 
 
 def _ms(since: float) -> float:
