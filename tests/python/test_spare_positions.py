@@ -31,6 +31,7 @@ def said(**changes: object) -> Report:
         entered=100,
         members=4,
         quorum=7,
+        lighthouse="known",
         step=5,
         fresh=False,
         held=False,
