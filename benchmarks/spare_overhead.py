@@ -181,6 +181,7 @@ def measure(groups: int, args: argparse.Namespace) -> Row:
         width=args.width,
         layers=args.layers,
         steps=args.steps + WARM_UP,
+        sleep_s=args.sleep_ms / 1e3,
     )
     job.samples = samples_for(args.step_ms, job)
     found: dict[str, list[Measured]] = {name: [] for name in CONTESTANTS}
@@ -209,7 +210,7 @@ def measure(groups: int, args: argparse.Namespace) -> Row:
 def samples_for(step_ms: float, job: Job) -> int:
     """Of a micro-batch, so that the step of all groups takes about so long on this machine's cores."""
     flops = 6 * job.layers * job.width * job.width
-    rate = 25e9 * min(os.cpu_count() or 1, job.groups)  # a guess: about what two such cores do
+    rate = 60e9 * min(os.cpu_count() or 1, job.groups)  # a guess: about what two such cores do
     return max(1, round(step_ms / 1e3 * rate / flops / job.parts))
 
 
@@ -222,6 +223,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--step-ms", type=float, default=300.0, help="about; above 250 is what is aimed at")
+    parser.add_argument("--sleep-ms", type=float, default=0.0, help="of a micro-batch, beside its work")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")

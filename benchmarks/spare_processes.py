@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchft  # noqa: F401  imported here, once for all processes
+import torch._dynamo  # imported by optimizers; here, once for all processes
+import torchft  # noqa: F401  so is this
 from torch import nn
 
 from prismcore.spare import Session, SessionOptions

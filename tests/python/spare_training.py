@@ -201,7 +201,7 @@ class Lighthouse:
     """torchft's, in a process of its own."""
 
     def __init__(
-        self, *, heartbeat_timeout_ms: int = 400, port: int = 0, join_timeout_ms: int = 60000
+        self, *, heartbeat_timeout_ms: int = 450, port: int = 0, join_timeout_ms: int = 60000
     ) -> None:
         self._options = [
             "--min_replicas",

@@ -24,7 +24,7 @@ def vote(communicator: Communicator, layout: Layout, what: str, *, boundary_want
     mine = [1, digest // _HALF, digest % _HALF]
     # Whole numbers: exact sums.
     ballot = torch.tensor([*mine, boundary_wanted], dtype=torch.float64, device=communicator.device)
-    communicator.all_reduce(ballot, what)
+    communicator.all_reduce_few(ballot, what)
     ballot = ballot.cpu()
     if [float(x) for x in ballot[:3]] != [float(communicator.size * x) for x in mine]:
         raise SpareError(

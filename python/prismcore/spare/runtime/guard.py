@@ -22,7 +22,7 @@ _LOOK_AT_SILENT_S = 0.05
 _LOOK_PER_MEMBER_S = 0.003
 """Each member that waits asks for a page that grows with the members: in larger trainings it asks less
 often."""
-_SILENT_BEATS = 3
+_SILENT_BEATS = 2
 """Who has missed so many signs of life is looked at more often."""
 
 

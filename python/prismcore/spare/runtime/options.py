@@ -33,7 +33,7 @@ class Timeouts:
         inside_s: so long may a rank of the own group be silent (all its threads) until the group is lost.
     """
 
-    heartbeat_s: float = 0.05
+    heartbeat_s: float = 0.1
     collective_s: float = 600.0
     agree_s: float = 600.0
     lighthouse_s: float = 120.0

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from prismcore.errors import CheckpointError, SpareError, WipeOutError
@@ -23,7 +22,7 @@ from prismcore.spare.runtime.inject import Injector
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.reduction import sum_in_order, sum_sheets
 from prismcore.spare.runtime.running import RunningStep
-from prismcore.spare.runtime.seeds import seed_for
+from prismcore.spare.runtime.seeds import seed_for, seed_torch
 from prismcore.spare.runtime.work import Work
 
 __all__ = ["Expecting", "Session", "Stateful"]
@@ -353,7 +352,7 @@ class Session:
             self._at("patch" if patching else "compute")
         self._running.open(parts[0])
         if seeded and self._options.seed is not None:
-            torch.manual_seed(seed_for(self._options.seed, works[0]))
+            seed_torch(seed_for(self._options.seed, works[0]))
         self._handed_out = list(works)
         yield works
         if self._handed_out:

@@ -6,9 +6,12 @@ and sums of one number and zeros are exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from prismcore.errors import SpareError
@@ -37,11 +40,24 @@ class Tally:
         """
         if isinstance(loss, Tensor) and loss.numel() != 1:
             raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
+        at = part.type * self._micro_batches + part.part
+        if tail.device.type == "cpu" and not (isinstance(loss, Tensor) and loss.device.type != "cpu"):
+            self._enter_here(
+                tail.detach().numpy(), at, float(loss.detach() if isinstance(loss, Tensor) else loss)
+            )
+            return
         exact = torch.as_tensor(loss).detach().to(tail.device, torch.float64).reshape(())
         rounded = exact.float()
         rest = torch.where(rounded.isfinite(), exact - rounded, 0.0)
-        at = part.type * self._micro_batches + part.part
         tail[at :: self.parts] = torch.stack([torch.ones_like(rounded), rounded, rest.float()])
+
+    def _enter_here(self, values: NDArray[np.float32], at: int, loss: float) -> None:
+        """The same on the processor: torch's calls would take ten times as long as the three numbers need."""
+        with np.errstate(over="ignore"):
+            values[at :: self.parts] = 1.0, loss, 0.0
+        rounded = float(values[self.parts + at])
+        if math.isfinite(rounded):
+            values[2 * self.parts + at] = loss - rounded
 
     def mean_loss(self, tail: Tensor) -> float:
         """Of a summed tail; the same on every member to the last bit.
