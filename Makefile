@@ -77,6 +77,10 @@ bench: install ## benchmarks at small sizes; those that need public traces only 
 	$(PY) benchmarks/spare_paper.py --seeds 2 --trials 200
 	$(PY) benchmarks/spare_life_scale.py --seeds 1
 	$(PY) benchmarks/spare_quirks.py --seeds 2
+	$(PY) benchmarks/spare_recovery.py --groups 8 --kills 2
+	$(PY) benchmarks/spare_vs_torchft.py --kills 1
+	$(PY) benchmarks/spare_overhead.py --groups 4 --rounds 1 --steps 10
+	$(PY) benchmarks/spare_soak.py --steps 60
 	@set -e; if [ -n "$$PRISM_DATA" ]; then for b in comm_accuracy kernel_accuracy host_cost; do \
 	  $(PY) benchmarks/$$b.py; done; fi
 
