@@ -89,14 +89,15 @@ Exchange& running(std::uint32_t rank) {
   return *exchange;
 }
 
-Exchange::Payload take(Exchange& exchange, std::size_t from, const MessageKey& key) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+// waits: the program cannot go on without.
+Exchange::Payload take(Exchange& exchange, std::size_t from, const MessageKey& key, bool waits) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(waits ? 100 : 1);
   for (;;) {
     const std::uint32_t seen = exchange.news();
     Exchange::Payload payload = exchange.take(from, key);
     const auto left = until - std::chrono::steady_clock::now();
     if (payload != nullptr || left.count() <= 0) {
-      exchange.note_wait(payload == nullptr ? std::optional(from) : std::nullopt);
+      exchange.note_wait(waits && payload == nullptr ? std::optional(from) : std::nullopt);
       return payload;
     }
     if (!exchange.progress()) exchange.sleep(seen, left);
@@ -166,21 +167,22 @@ void init_vgpu(nb::module_& m) {
         exchange.leave(*exchange.number_of(rank), {channel, number}, std::move(payload));
       },
       nb::arg("rank"), nb::arg("channel"), nb::arg("number"), nb::arg("data"));
-  // Waits no longer than a tenth of a second, so that signals are looked at. None: not there yet.
+  // Waits no longer than a tenth of a second, so that signals are looked at, or a thousandth where
+  // the program only asks. None: not there yet.
   m.def(
       "vgpu_take",
-      [](std::uint32_t rank, std::uint64_t channel,
-         std::uint64_t number) -> std::optional<nb::bytes> {
+      [](std::uint32_t rank, std::uint64_t channel, std::uint64_t number,
+         bool waits) -> std::optional<nb::bytes> {
         Exchange& exchange = running(rank);
         Exchange::Payload payload;
         {
           const nb::gil_scoped_release no_gil;
-          payload = take(exchange, *exchange.number_of(rank), {channel, number});
+          payload = take(exchange, *exchange.number_of(rank), {channel, number}, waits);
         }
         if (payload == nullptr) return std::nullopt;
         return nb::bytes(payload->data(), payload->size());
       },
-      nb::arg("rank"), nb::arg("channel"), nb::arg("number"));
+      nb::arg("rank"), nb::arg("channel"), nb::arg("number"), nb::arg("waits") = true);
   m.def(
       "vgpu_mark",
       [](std::string_view kind, std::string_view label) {

@@ -12,8 +12,8 @@
 namespace prism {
 
 enum class FrameKind : std::uint32_t {
-  posts = 1,   // of mailbox `number`
-  answer = 2,  // to mailbox `number`: 8 bytes
+  posts = 1,   // of port `number`
+  answer = 2,  // to port `number`: 8 bytes
   text = 3,
 };
 

@@ -205,9 +205,8 @@ void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
   for (; taken_[i] != posted; ++taken_[i]) {
     Post& post = posts.emplace_back();
     std::memcpy(&post, slot(port, slots, taken_[i]), sizeof(Post));
-    if (post.op.kind == OpKind::query) continue;
-    silent_[i] = {};
     rests_[i] = post.ended || post.ask != Ask::nothing;
+    if (post.op.kind != OpKind::query) silent_[i] = {};
   }
   port.taken.store(posted, std::memory_order_release);
   port.rank.ring();

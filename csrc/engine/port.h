@@ -1,4 +1,4 @@
-// The mailboxes between rank processes and the engine: one memfd that the processes inherit, so
+// The ports between rank processes and the engine: one memfd that the processes inherit, so
 // that nothing is left behind however they end. Posting an op is a copy and a store; only a side
 // that sleeps is woken by a system call.
 #pragma once
@@ -22,7 +22,7 @@ namespace prism {
 struct PortHead;    // port.cc: the shared memory's first part
 struct PortLayout;  // and a rank's part
 
-// Shared memory for `ranks` mailboxes of `slots` posts each (a power of two). A copy is the same
+// Shared memory for `ranks` ports of `slots` posts each (a power of two). A copy is the same
 // memory; the last one gives it back.
 class PortMemory {
  public:
@@ -35,7 +35,7 @@ class PortMemory {
 
   int fd() const noexcept;  // closed with this
   std::size_t ranks() const noexcept;
-  // Tells the rank that waits at mailbox `number`. One thread at a time for each.
+  // Tells the rank that waits at port `number`. One thread at a time for each.
   void answer(std::size_t number, std::int64_t value) const noexcept;
   bool is_timed() const noexcept;
   // The engine is done: ranks that still post go on without it, and are told 0.
@@ -96,7 +96,6 @@ class PortRanks : public TimedRanks {
   std::uint64_t overdue() const noexcept { return overdue_; }  // answers known after their time
 
   std::uint64_t messages() const noexcept { return messages_; }  // posts and answers
-  std::uint64_t posts(std::size_t i) const noexcept { return taken_[i]; }
   // From the making of this until the last rank had posted something; 0: not yet.
   std::int64_t first_post_ns() const noexcept { return first_post_ns_; }
 

@@ -31,14 +31,14 @@ std::optional<std::string> TextQueue::take() {
 RemoteMachine::RemoteMachine(int fd, const PortMemory& memory, std::vector<std::uint32_t> numbers)
     : connection_(fd), memory_(memory), numbers_(std::move(numbers)) {
   for (const std::uint32_t number : numbers_) {
-    if (number >= memory_.ranks()) throw Error("a mailbox of another machine does not exist");
+    if (number >= memory_.ranks()) throw Error("a port of another machine does not exist");
     ports_.emplace_back(memory_, number);
   }
   listener_ = std::thread([this] { listen(); });
 }
 
 RemoteMachine::~RemoteMachine() {
-  memory_.close();  // its thread may wait for room in a mailbox
+  memory_.close();  // its thread may wait for room in a port
   connection_.end();
   listener_.join();
 }

@@ -1,5 +1,5 @@
-// Emulation over several machines. The engine runs on one; ranks of another post into mailboxes of
-// their own machine, whose posts are carried over one connection into mailboxes beside the engine,
+// Emulation over several machines. The engine runs on one; ranks of another post into ports of
+// their own machine, whose posts are carried over one connection into ports beside the engine,
 // and the engine's answers back.
 #pragma once
 
@@ -65,7 +65,7 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
   ~Relay();  // ends the connection
 
-  // Until all ranks have ended, or the mailboxes are closed. `idle` as for PortRanks. Error: the
+  // Until all ranks have ended, or the ports are closed. `idle` as for PortRanks. Error: the
   // engine's machine is gone.
   void run(const PortRanks::Idle& idle);
   bool send_text(std::string_view text) { return connection_.send_text(text); }

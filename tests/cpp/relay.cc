@@ -54,7 +54,7 @@ struct Machine {
     });
   }
   ~Machine() {
-    memory.close();  // a rank's last word is lost where its mailbox is full
+    memory.close();  // a rank's last word is lost where its port is full
     relay.send_text("bye");
     for (std::thread& thread : threads) thread.join();
   }
@@ -120,7 +120,7 @@ TEST_CASE("a machine without ranks that go on hears that the engine's is gone") 
   CHECK_THROWS_AS(relay.run(nothing), Error);
 }
 
-TEST_CASE("what is no frame, or for no mailbox, ends the connection") {
+TEST_CASE("what is no frame, or for no port, ends the connection") {
   const PortMemory memory = PortMemory::create(1);
   const std::vector<std::vector<std::uint64_t>> wrong{{0xffff'ffff'ffff'ffff, 16},
                                                       {1, ~std::uint64_t{0}},

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,19 +38,19 @@ class Signal {
   std::array<int, 2> ends_{};
 };
 
-// The process of rank 0 of two that run; `program` ends it with _exit.
+// The process of the first of three ranks that run; `program` ends it with _exit.
 class Rank {
  public:
   explicit Rank(const std::function<void(Session&, Runtime&)>& program)
       : ports_(PortMemory::create(1)),
-        exchange_(ExchangeMemory::create(std::array<std::uint32_t, 2>{1, 2})),
+        exchange(ExchangeMemory::create(std::array<std::uint32_t, 3>{1, 2, 3})),
         outside(ports_, {1}, [](std::uint32_t, auto) {}) {
     pid_ = fork();
     REQUIRE(pid_ >= 0);
     if (pid_ != 0) return;
     Session& session = Session::get();
     session.attach(PortMemory::open(dup(ports_.fd())), 0);
-    session.attach_exchange(ExchangeMemory::open(dup(exchange_.fd())), 0);
+    session.attach_exchange(ExchangeMemory::open(dup(exchange.fd())), 0);
     session.start(rank_options());
     program(session, Runtime::get());
     _exit(9);
@@ -81,10 +83,10 @@ class Rank {
 
  private:
   PortMemory ports_;
-  ExchangeMemory exchange_;
   pid_t pid_ = -1;
 
  public:
+  ExchangeMemory exchange;
   PortRanks outside;
 };
 
@@ -171,6 +173,51 @@ TEST_CASE("a callback does not wait for what comes behind itself") {
     _exit(behind ? 0 : 2);
   });
   CHECK(rank.end() == 0);
+}
+
+TEST_CASE("a block that no work uses is handed out beside work that waits for others") {
+  Rank rank([&](Session& session, Runtime& gpu) {
+    void* const block = gpu.allocate(4096, 0);
+    // As of a collective of no elements: known to touch nothing.
+    session.enqueue_step(nullptr, [] { return Lacks(1); }, {});
+    session.enqueue(nullptr, [] {}, {});
+    gpu.block_allocated(block, 4096);
+    _exit(0);
+  });
+  CHECK(rank.end() == 0);
+}
+
+TEST_CASE("whom the program waits for is told for the whole wait, by the stream it waits on") {
+  const Signal seen;
+  Rank rank([&](Session& session, Runtime& gpu) {
+    constexpr std::uint32_t non_blocking = 1;
+    void* const a = gpu.create_stream(non_blocking, 0, 0);
+    void* const b = gpu.create_stream(non_blocking, 0, 0);
+    void* const c = gpu.create_stream(non_blocking, 0, 0);
+    void* const event = gpu.create_event(false);
+    std::atomic<bool> comes{false};
+    session.enqueue_step(a, [&] { return comes ? Lacks() : Lacks(2); }, {});
+    session.enqueue_step(b, [] { return Lacks(1); }, {});
+    gpu.record(event, a);
+    gpu.wait(c, event);  // what stands in c waits for the bytes of a
+    session.enqueue(c, [] {}, {});
+    std::thread others([&] {
+      seen.comes();
+      comes = true;
+      session.exchange()->stir();
+    });
+    session.drain(c);
+    others.join();
+    _exit(session.exchange() != nullptr ? 0 : 1);
+  });
+  while (!rank.exchange.waits_for(0)) usleep(1000);
+  for (int k = 0; k < 400; ++k) {
+    REQUIRE(rank.exchange.waits_for(0) == 2);
+    usleep(1000);
+  }
+  seen.give();
+  CHECK(rank.end() == 0);
+  CHECK(!rank.exchange.waits_for(0));
 }
 
 TEST_CASE("a process that the program starts has no device to wait for") {

@@ -50,6 +50,8 @@ try:
                 with open(f"asleep{rank}", "w") as file:
                     print(os.getpid(), file=file)
                 time.sleep(600)
+            if "poll" in how:
+                open(f"asleep{rank}", "w").close()
             while "poll" in how:
                 torch.cuda.current_stream().query()
         for _ in range(30000 if "many" in how else 1):
@@ -224,6 +226,7 @@ def test_a_rank_that_hangs(clean, how, clock):
     done = emulate(clean, how, "late", flags=("--silence", "10s", "--clock", clock))
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert done.stderr.startswith("prism: error: rank 0 has launched nothing for 10 s")
+    assert (clean / "asleep0").exists()  # it came so far: no slow start was taken for it
 
 
 @pytest.mark.parametrize("how", ["fork", "print"])
@@ -233,7 +236,7 @@ def test_programs_that_fork_or_print_much(clean, how):
 
 
 def test_a_program_that_launches_far_ahead(clean):
-    """More ops than a mailbox holds before the host looks at the device once."""
+    """More ops than a port holds before the host looks at the device once."""
     done = emulate(clean, "many", job="many", flags=("--json",))
     assert done.returncode == 0, done.stderr
     replayed = json.loads(inside("replay", clean / "many.prism", "--json").stdout)

@@ -232,11 +232,21 @@ results["scatter"] = x.numpy()
 if rank == 1:
     dist.send(own(5), 3, group=both, tag=2)
     dist.send(own(6), 3, group=both, tag=1)
+    for tag in (3, 4):
+        dist.send(own(tag), 3, group=both, tag=tag)
 elif rank == 3:
     for tag in (1, 2):
         x = torch.empty(20, dtype=torch.int64)
         dist.recv(x, 1, group=both, tag=tag)
         results[f"tag{tag}"] = x.numpy()
+    x = torch.empty(20, dtype=torch.int64)
+    work = dist.irecv(x, 1, group=both, tag=3)
+    while not work.is_completed():
+        pass
+    results["tag3"] = x.numpy()
+    x = torch.empty(20, dtype=torch.int64)
+    dist.irecv(x, 1, group=both, tag=4).get_future().wait()
+    results["tag4"] = x.numpy()
 for name, group in (("gloo", both), ("nccl", None)):
     objects = [None] * world
     dist.all_gather_object(objects, f"rank {rank}", group=group)
@@ -282,6 +292,7 @@ def test_groups_in_host_memory_and_objects(make: Callable[..., Program]) -> None
                 same["gather"] = held.reshape(-1)
             if rank == 3:
                 same |= {"tag2": data(1, 20, np.int64, 5), "tag1": data(1, 20, np.int64, 6)}
+                same |= {f"tag{tag}": data(1, 20, np.int64, tag) for tag in (3, 4)}
             for name, want in same.items():
                 np.testing.assert_array_equal(found[name], want, err_msg=f"{name} of rank {rank}")
             everybody = [f"rank {holder(p)}" for p in range(WORLD)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from prismcore.collect import CollectOptions, collect
-from prismcore.emulate import EmulateOptions, emulate
+from prismcore.emulate import EmulateOptions, EmulateResult, emulate
 from prismcore.errors import RankFailedError
+from prismcore.graph import Graph
+from prismcore.replay import Perturbation, RankFailure
 
 pytestmark = pytest.mark.torch
 
@@ -29,7 +33,15 @@ x = torch.ones(1000, device="cuda")
 KEEP = "from prismcore.rules import rule\nimport time, torch\n@rule()\ndef odd(call, received):\n"
 
 
-def run(folder: Path, body: str, rule: str, *, kept: bool = True, silence_s: float = SILENCE_S) -> None:
+def run(
+    folder: Path,
+    body: str,
+    rule: str,
+    *,
+    kept: bool = True,
+    silence_s: float = SILENCE_S,
+    fails: Callable[[Graph], RankFailure] | None = None,
+) -> EmulateResult:
     """Ranks 0 and 1 of 3 run with the rule; collected with one that changes nothing, unless it is kept."""
     (folder / "train.py").write_text(HEAD + body + "prismcore.mark_iteration()\n")
     (folder / "rules.py").write_text(KEEP + (rule if kept else "    ...\n"))
@@ -45,7 +57,9 @@ def run(folder: Path, body: str, rule: str, *, kept: bool = True, silence_s: flo
         working_directory=folder,
         silence_s=silence_s,
     )
-    emulate(graph, options)
+    if fails is not None:
+        options = replace(options, perturbation=Perturbation(failures=[fails(graph)]))
+    return emulate(graph, options)
 
 
 POLLS = """

@@ -92,6 +92,12 @@ receiving.wait()
 sending.wait()
 equal(incoming, [0.0] * 4)
 
+# A program that asks whether a message has come, and never waits.
+polled = dist.irecv(incoming, (rank - 1) % world, group=group, tag=4)
+dist.isend(torch.ones(4), (rank + 1) % world, group=group, tag=4)
+while not polled.is_completed():
+    pass
+
 objects = [None] * world
 dist.all_gather_object(objects, {{"rank": rank}}, group=group)
 assert objects == [{{"rank": rank}}] * world
@@ -117,6 +123,8 @@ def test_absent_members_answer_by_the_contract(tmp_path, backend, world):
     graph = result.graph
     assert graph.ranks.tolist() == list(range(world))
     replay(graph)  # all meet, nothing waits for ever
+    messages = [int((host_ops(graph, 1)["kind"] == kind).sum()) for kind in (OpKind.SEND, OpKind.RECV)]
+    assert messages == [2, 2]
     kinds = {OpKind(kind) for kind in np.unique(host_ops(graph, 1)["kind"]).tolist()}
     assert kinds == {
         OpKind.ALL_REDUCE, OpKind.REDUCE, OpKind.ALL_GATHER, OpKind.GATHER, OpKind.SCATTER, OpKind.SEND,

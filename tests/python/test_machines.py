@@ -151,15 +151,19 @@ def folder(tmp_path_factory):
     return folder
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
+@pytest.fixture
+def port():
+    """That nobody else is given meanwhile: bound here, so that the system hands it to no one, but not
+    listened at, so that torch's store, which names it and shares addresses, can."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield str(holder.getsockname()[1])
 
 
 @contextmanager
-def started(folder, *programs):
+def started(folder, port, *programs):
     """A process a machine; none is left afterwards, whatever the test found."""
-    port = free_port()
     processes = []
     try:
         for number, program in enumerate(programs):
@@ -195,8 +199,8 @@ def ends(processes):
 
 
 @pytest.mark.torch
-def test_two_machines_find_what_one_finds(folder):
-    with started(folder, (), ()) as processes:
+def test_two_machines_find_what_one_finds(folder, port):
+    with started(folder, port, (), ()) as processes:
         (code, out, err), other = ends(processes)
     assert code == 0, err
     assert other[:2] == (0, "")
@@ -216,8 +220,8 @@ def test_two_machines_find_what_one_finds(folder):
         ("kill", 1, "was killed by SIGKILL"),
     ],
 )
-def test_what_goes_wrong_on_another_machine_is_told_on_both(folder, how, code, words):
-    with started(folder, (how,), (how,)) as processes:
+def test_what_goes_wrong_on_another_machine_is_told_on_both(folder, port, how, code, words):
+    with started(folder, port, (how,), (how,)) as processes:
         first, second = ends(processes)
     for found in (first, second):
         assert found[:2] == (code, "")
@@ -229,8 +233,8 @@ def test_what_goes_wrong_on_another_machine_is_told_on_both(folder, how, code, w
 
 @pytest.mark.torch
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_machine_that_is_gone_ends_the_others(folder, gone):
-    with started(folder, ("sleep",), ("sleep",)) as processes:
+def test_a_machine_that_is_gone_ends_the_others(folder, port, gone):
+    with started(folder, port, ("sleep",), ("sleep",)) as processes:
         asleep = folder / "asleep2"
         while not asleep.exists() or not asleep.read_text():
             assert all(process.poll() is None for process in processes)
@@ -245,8 +249,7 @@ def test_a_machine_that_is_gone_ends_the_others(folder, gone):
 
 
 @pytest.mark.torch
-def test_torchrun_brings_the_machines_together(folder):
-    port = free_port()
+def test_torchrun_brings_the_machines_together(folder, port):
     processes = [
         subprocess.Popen(
             [

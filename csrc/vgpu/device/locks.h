@@ -12,7 +12,7 @@
 //  3. the program's lock: one call of the program at a time, over the wait for the engine's answer.
 //     A thread that runs a move does without.
 //  4. the state: for short; nobody waits for another thread or process while holding it, but for
-//     room in the mailbox, which the engine always makes.
+//     room in the port, which the engine always makes.
 //  5. those of the exchange and of the NCCL door: nothing is taken under them.
 // Waits without an end of their own are three: for the program's lock, for moves, for the engine.
 // All of them let the interpreter go (LetGo) where rules may run. Whoever waits for it again then

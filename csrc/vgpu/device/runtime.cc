@@ -136,10 +136,11 @@ void Runtime::forget(void* address, std::int64_t bytes) {
 }
 
 void Runtime::block_allocated(void* address, std::int64_t bytes) {
-  const Range range = range_of(address, bytes);
-  impl_.zero_in_order(range);
-  const std::lock_guard lock(impl_.mutex);
-  impl_.memory_op(OpKind::allocate, bytes, impl_.options.device.host.allocate_ns);
+  {
+    const std::lock_guard lock(impl_.mutex);
+    impl_.memory_op(OpKind::allocate, bytes, impl_.options.device.host.allocate_ns);
+  }
+  impl_.zero_in_order(range_of(address, bytes));
 }
 
 void Runtime::block_freed(std::int64_t bytes) {

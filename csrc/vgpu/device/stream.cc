@@ -54,13 +54,16 @@ void* Runtime::create_stream(std::uint32_t flags, std::int32_t priority, std::in
 Outcome Runtime::destroy_stream(void* stream) {
   Stream* s = HandleTable<Stream>::find(stream);
   if (s == nullptr || s == &impl_.default_stream) return Outcome::bad_handle;
+  {
+    const std::lock_guard lock(impl_.mutex);
+    if (s->is_blocking()) {
+      impl_.order_default(impl_.default_stream);  // its work still comes before later default work
+    }
+  }
   impl_.drain_stream(*s);  // work that is queued still completes
   const std::lock_guard lock(impl_.mutex);
+  if (s->is_blocking()) --impl_.num_blocking;
   if (s->index != Stream::unused) impl_.free_indices.push_back(s->index);
-  if (s->is_blocking()) {
-    impl_.order_default(impl_.default_stream);  // its work still comes before later default work
-    --impl_.num_blocking;
-  }
   impl_.streams.destroy(*s);
   return Outcome::done;
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prismcore import _core
+from prismcore.emulate.descriptors import allow_descriptors
 from prismcore.emulate.ghost_objects import GhostObjects
 from prismcore.emulate.machines import Machines, share_of
 from prismcore.emulate.options import EmulateOptions
@@ -118,8 +119,9 @@ class _Emulation:
         """What the engine found, the peaks of the sandbox ranks, when the engine began, and how long it
         took."""
         self._progress("importing the program's modules")
+        allow_descriptors(2 * len(self._ranks))
         with launcher_of(self._graph, self._options) as launcher:
-            ghost_objects.obtain(launcher)
+            ghost_objects.obtain(launcher, self._options.silence_s)
             ports = _core.PortMemory.create(len(self._ranks), timed=self._options.clock == "wall")
             here = SandboxRanks(
                 launcher,
@@ -176,9 +178,10 @@ class _Emulation:
             raise stopped
         failed = set() if failure is None else set(failure.failed)  # wait for the engine for ever
         self._progress("gathering what the sandbox ranks recorded")
+        here.give_up(failed)
         ports.close()  # what a rank that was made to fail still posts is nobody's
         others.end(failed)
-        return raw, here.gather(failed) | others.gather(), began, took
+        return raw, here.gather() | others.gather(), began, took
 
     def _release_errors(self, raw: dict[str, Any]) -> ReleaseErrors | None:
         if self._options.clock == "virtual":

@@ -21,16 +21,18 @@ class GhostObjects:
         self._progress = progress
         self._given: dict[str, list[bytes]] = {}
         self._wanted: AbsentGiverError | None = None
+        self._limit_s = 0.0
 
     def want(self, absent: AbsentGiverError) -> None:
         """A sandbox rank could not go on without."""
         self._wanted = absent
 
-    def obtain(self, launcher: Launcher) -> None:
+    def obtain(self, launcher: Launcher, limit_s: float) -> None:
         """What is wanted; ranks that `launcher` starts from now on have it.
 
-        Raises EmulateError where the ghost does not give it when it runs alone.
+        Raises EmulateError where the ghost does not give it when it runs alone, or takes longer.
         """
+        self._limit_s = limit_s
         if self._wanted is not None:
             self._obtain(launcher, self._wanted.rank, self._wanted.need)
             launcher.give(self._given)
@@ -40,7 +42,12 @@ class GhostObjects:
         while need.key not in self._given:
             self._progress(f"running rank {need.root}, which gives an object to rank {rank}")
             launcher.start(need.root)
-            end = launcher.next_end()
+            end = launcher.end_within(self._limit_s)
+            if end is None:
+                raise EmulateError(
+                    f"{need.told(rank)}, which runs alone for that and has not ended within "
+                    f"{self._limit_s:g} s; look for what it waits for, or allow more (--silence)"
+                )
             self._given |= end.values
             launcher.give(self._given)
             if need.key in self._given:

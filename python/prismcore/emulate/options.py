@@ -15,7 +15,7 @@ __all__ = ["EmulateOptions", "OnDivergence"]
 OnDivergence = Literal["stop", "follow"]
 
 MOST_SANDBOXES = 1024
-"""Each is a process with a mailbox of 1 MiB."""
+"""Each is a process with a port of 1 MiB."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from prismcore import _core, errors, interrupts
+from prismcore.emulate.descriptors import allow_descriptors
 from prismcore.emulate.machines import Machines, share_of
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.sandbox import Peaks, SandboxRanks, launcher_of
@@ -106,6 +107,7 @@ def serve(graph: Graph, options: EmulateOptions, machines: Machines) -> None:
     Raises what the emulation failed with, here or elsewhere.
     """
     ranks = share_of(sorted(options.sandbox), machines.number, machines.count)
+    allow_descriptors(2 * len(ranks))
     with launcher_of(graph, options) as launcher:
         ports = _core.PortMemory.create(len(ranks), timed=False)
         relay = _core.Relay(machines.connections[0].detach(), ports)
@@ -117,7 +119,8 @@ def serve(graph: Graph, options: EmulateOptions, machines: Machines) -> None:
             sandbox.start()
             with suppress(_OverError):
                 relay.run(server.look_after)
-            relay.send_text(json.dumps({"peaks": sandbox.gather(server.wait_for("over"))}))
+            sandbox.give_up(server.wait_for("over"))
+            relay.send_text(json.dumps({"peaks": sandbox.gather()}))
             server.wait_for("done")
         except _ToldError as told:
             raise told.failure from None

@@ -1,4 +1,4 @@
-"""The sandbox ranks of this machine: their processes, mailboxes, and how they ended."""
+"""The sandbox ranks of this machine: their processes, ports, and how they ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class AbsentGiverError(EmulateError):
 
     def __init__(self, rank: int, need: ObjectNeed) -> None:
         super().__init__(
-            f"{need.told(rank)}, and that rank is a ghost; emulate on one machine, where it is run first"
+            f"{need.told(rank)}, and that rank does not run on this machine; emulate on one machine, where "
+            "a ghost runs alone first"
         )
         self.rank = rank
         self.need = need
@@ -68,7 +69,7 @@ def check_end(end: RankEnd, world_size: int) -> None:
 
 
 class SandboxRanks:
-    """``ranks`` in the order of their mailboxes, which are the first of ``ports``."""
+    """``ranks`` in the order of their ports, which are the first of ``ports``."""
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class SandboxRanks:
         self._world_size = world_size
         self._silence_s = silence_s
         self._ends: dict[int, RankEnd] = {}
+        self._given_up: set[int] = set()
 
     def start(self) -> None:
         for number, rank in enumerate(self._ranks):
@@ -107,29 +109,54 @@ class SandboxRanks:
             "program: look for a sleep, an endless loop or input that never comes, or allow more (--silence)"
         )
 
-    def gather(self, failed: Collection[int]) -> dict[int, Peaks]:
-        """Once all programs are over but those of the ranks that were made to fail: waits for what the
-        others leave. By rank."""
+    def give_up(self, failed: Collection[int]) -> None:
+        """Ends ranks that were made to fail: they wait for the engine for ever, and what they made of the
+        end of that wait would be nobody's failure."""
+        self._given_up = set(failed).intersection(self._ranks)
+        for rank in self._given_up:
+            self._launcher.kill(rank)
+
+    def gather(self) -> dict[int, Peaks]:
+        """Once all programs are over but those of the ranks that were given up: waits for what the others
+        leave. By rank."""
         self._exchange.close()  # nobody needs what has not come
-        ranks = [rank for rank in self._ranks if rank not in failed]
-        while set(ranks).difference(self._ends):
-            self._take(self._launcher.next_end())
+        ranks = [rank for rank in self._ranks if rank not in self._given_up]
+        while missing := set(ranks).difference(self._ends):
+            end = self._launcher.end_within(self._silence_s)
+            if end is None:
+                raise EmulateError(
+                    f"rank {min(missing)} has come to the end of its program but left no record within "
+                    f"{self._silence_s:g} s; look for a rule that does not return, or allow more (--silence)"
+                )
+            self._take(end)
         return {rank: self._peaks(rank) for rank in ranks}
 
     def last_words(self, place: tuple[int, int] | None) -> str:
         """What a rank that failed has to say: it may have left its program because of that. Else, of the
         rank and op of ``place``, where the program goes on. No rank waits for the engine any more."""
+        closed_s = time.monotonic()
         self._ports.close()
         self._exchange.close()
         until = time.perf_counter() + _LAST_WORDS_S
+
+        def hear(end: RankEnd) -> None:
+            # Without the engine a rank is told that nothing is done, at no time: what others fail with
+            # after that is no reason. The rank that is asked about may have failed, and clean up.
+            left_s = (end.summary or {}).get("left_s", 0)
+            if left_s < closed_s or (place is not None and end.rank == place[0]):
+                check_end(end, self._world_size)
+            self._ends[end.rank] = end
+
         try:
             while time.perf_counter() < until and self._launcher.running:
-                self.look_after()
+                interrupts.check()
+                for end in self._launcher.ends():
+                    hear(end)
                 time.sleep(0.02)
             if place is None or place[0] not in self._ranks:
                 return ""
             for end in self._launcher.stop_all():
-                self._take(end)
+                hear(end)
         except PrismError as failure:
             return f"; then {failure}"
         rank, op = place
@@ -151,6 +178,8 @@ class SandboxRanks:
         return seen[-1]
 
     def _take(self, end: RankEnd) -> None:
+        if end.rank in self._given_up:
+            return
         check_end(end, self._world_size)
         self._ends[end.rank] = end
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,9 +16,18 @@ import torch.distributed.distributed_c10d as c10d
 
 from prismcore.launch import company
 
-__all__ = ["HostBytes", "combine"]
+__all__ = ["HostBytes", "Receiver", "combine"]
 
 Tensor = Any  # torch's stubs are not checked
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Receiver:
+    """Of one message."""
+
+    has_come: Callable[[], bool]
+    take: Callable[[], Tensor]
+    """Waits for it."""
 
 
 class HostBytes:
@@ -81,10 +91,13 @@ class HostBytes:
     def send(self, tensor: Tensor, to: int, tag: int) -> None:
         company.leave([self._ranks[to]], self._message(self._own, to, tag), _bytes_of(tensor))
 
-    def receiver(self, like: Tensor, source: int, tag: int) -> Callable[[], Tensor]:
-        """Takes its place among the receives now; what it returns waits for the message."""
+    def receiver(self, like: Tensor, source: int, tag: int) -> Receiver:
+        """Takes its place among the receives now."""
         key = self._message(source, self._own, tag)
-        return lambda: self._take(source, key, like)
+        return Receiver(
+            has_come=lambda: company.has_come(self._ranks[source], key),
+            take=lambda: self._take(source, key, like),
+        )
 
     def _gathered(self, own: Tensor, key: str) -> list[Tensor]:
         held = {p: self._take(p, key, own) for p in self._others}

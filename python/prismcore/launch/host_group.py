@@ -9,6 +9,7 @@ answers as blocking ops of the group's communicator, on a stream that holds noth
 from __future__ import annotations
 
 import ctypes
+import threading
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
 from prismcore.graph.op import DataType, OpKind, Reduction
-from prismcore.launch.host_bytes import HostBytes, combine
+from prismcore.launch.host_bytes import HostBytes, Receiver, combine
 
 __all__ = ["HOST_GROUP_MARK", "HostGroups"]
 
@@ -55,6 +56,7 @@ class HostGroups:
         """Stands in for gloo in whatever group the program makes from now on."""
         name = c10d.Backend.GLOO.upper()
         c10d.Backend._plugins[name] = c10d.Backend._BackendPlugin(self._create, True)
+        c10d.Work.is_completed = _asking_ours(c10d.Work.is_completed)
 
     def _create(self, options: Any, backend_options: object) -> c10d.C10DBackend:
         ranks = list(options.global_ranks_in_group) or list(range(self._world_size))
@@ -84,6 +86,31 @@ class HostGroups:
         return self._stream
 
 
+_asking = threading.local()
+"""``answered``: the work that was asked for its future last, on this thread."""
+
+
+def _asking_ours(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """What a program holds is an object of torch's around ours, which hands on ``wait`` and ``get_future``
+    alone (torch 2.14), and says for ever that it is not complete. Who is asked for its future is ours."""
+
+    def is_completed(work: Any) -> bool:
+        if original(work):
+            return True
+        _asking.answered = None
+        _asking.now = True
+        try:
+            work.get_future()
+        except RuntimeError:
+            return False  # another backend's, which has none
+        finally:
+            _asking.now = False
+        ours: _Done | None = _asking.answered
+        return ours is not None and ours.is_completed()
+
+    return is_completed
+
+
 class _Done(c10d.Work):  # type: ignore[misc]
     """What is complete when it is returned."""
 
@@ -99,22 +126,40 @@ class _Done(c10d.Work):  # type: ignore[misc]
         return True
 
     def get_future(self) -> Any:
+        _asking.answered = self
         return self._future
 
 
 class _Receiving(_Done):
-    """A receive: the rank waits for it when it asks, so that is when it is recorded."""
+    """A receive: it is recorded when the rank first waits for it, or asks and it has come."""
 
-    def __init__(self, record: Callable[[], None], source: int, tensors: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        record: Callable[[], None],
+        source: int,
+        tensors: Sequence[Tensor],
+        has_come: Callable[[], bool],
+    ) -> None:
         super().__init__(tensors)
         self._record: Callable[[], None] | None = record
         self._source = source
+        self._has_come = has_come
 
     def wait(self, timeout: object = None) -> bool:
         record, self._record = self._record, None
         if record is not None:
             record()
         return True
+
+    def is_completed(self) -> bool:
+        if self._record is not None and not self._has_come():
+            return False
+        return self.wait()
+
+    def get_future(self) -> Any:
+        if not getattr(_asking, "now", False):
+            self.wait()  # nobody else would complete it
+        return super().get_future()
 
     def _source_rank(self) -> int:
         return self._source
@@ -309,7 +354,7 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
         return _Done(tensors)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> _Done:
-        came: list[Callable[[], Tensor] | None] = []
+        came: list[Receiver | None] = []
         for tensor in tensors:
             _zero(tensor)
             others = self._with_others(tensor)
@@ -317,12 +362,15 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
             came.append(others.receiver(tensor, source, tag) if others is not None and real else None)
 
         def record() -> None:
-            for tensor, take in zip(tensors, came, strict=True):
+            for tensor, receiver in zip(tensors, came, strict=True):
                 self._op(OpKind.RECV, tensor, peer=(source - self.rank()) % self.size(), tag=tag)
-                if take is not None:
-                    tensor.copy_(take())
+                if receiver is not None:
+                    tensor.copy_(receiver.take())
 
-        return _Receiving(record, source, tensors)
+        def has_come() -> bool:
+            return all(receiver is None or receiver.has_come() for receiver in came)
+
+        return _Receiving(record, source, tensors, has_come)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> _Done:
         """From the next member: somebody must have sent it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import selectors
 import subprocess
@@ -210,7 +211,7 @@ class Launcher:
         """Forks a rank.
 
         ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptors
-        of an emulation's mailboxes and exchange, and the number of the rank in both.
+        of an emulation's ports and exchange, and the number of the rank in both.
         """
         request: dict[str, Any] = {
             "run": rank,
@@ -250,11 +251,25 @@ class Launcher:
 
     def next_end(self) -> RankEnd:
         """Waits until a rank ends. A signal that is held may end the wait."""
+        end = self.end_within(math.inf)
+        assert end is not None
+        return end
+
+    def end_within(self, limit_s: float) -> RankEnd | None:
+        """The same for so long; None: none has ended."""
+        until = time.perf_counter() + limit_s
         while not self._unread:
             interrupts.check()
-            self._unread += self._poll(_POLL_S)
+            self._unread += self._poll(min(_POLL_S, max(until - time.perf_counter(), 0)))
             self._end_overdue()
+            if not self._unread and time.perf_counter() >= until:
+                return None
         return self._ended(self._unread.popleft())
+
+    def kill(self, rank: int) -> None:
+        """If it still runs; it ends like others."""
+        if rank in self._running:
+            self._send({"kill": rank})
 
     def stop_all(self) -> Iterator[RankEnd]:
         """Asks every rank to leave its record as it is now, and yields what they leave within a few

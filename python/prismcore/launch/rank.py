@@ -78,7 +78,7 @@ class _Device:
 class RankRun:
     """Runs the program as one rank, and leaves the record in ``record_fd``. Never returns.
 
-    ``port``: descriptors of the emulation's mailboxes and exchange, and the number of this rank in both;
+    ``port``: descriptors of the emulation's ports and exchange, and the number of this rank in both;
     None: a collection.
     ``known``: objects that other ranks gave.
     """
@@ -261,6 +261,7 @@ class RankRun:
         """Writes the record and ends the process, without the ways out of Python or torch."""
         if os.getpid() != self._pid:
             os._exit(status)  # a process that the program forked: the record is not its own to write
+        left_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             signal.signal(STOP_SIGNAL, signal.SIG_IGN)
         failed = end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED)
@@ -268,6 +269,7 @@ class RankRun:
             self._last_word.acquire()  # and kept: if other threads fail now, it is because of this
             _core.vgpu_detach()  # so that the engine of an emulation waits for the reason
         summary: dict[str, Any] = {"end": end, "error": error, "need": need, "rank": self.rank}
+        summary["left_s"] = left_s
         graph = b""
         try:
             summary |= {

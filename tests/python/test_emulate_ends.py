@@ -1,0 +1,116 @@
+"""How the ranks of an emulation end: what counts as a failure, and waits that have an end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_emulate_threads import run
+
+from prismcore.emulate.sandbox import AbsentGiverError
+from prismcore.errors import DivergenceError, EmulateError
+from prismcore.graph import Graph
+from prismcore.launch.need import ObjectNeed
+from prismcore.replay import RankFailure, replay
+
+TIMED = """
+dist.all_reduce(x)
+prismcore.mark_iteration()
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+dist.all_reduce(x)
+if rank == 1:
+    start.record()
+    y = torch.ones(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    y @ y
+    end.record()
+    end.synchronize()
+    start.elapsed_time(end)
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_was_made_to_fail_fails_no_emulation(tmp_path: Path) -> None:
+    """It waits for the engine when all is over, before the others have left their records."""
+
+    def just_before_its_end(graph: Graph) -> RankFailure:
+        ends = replay(graph).iteration_end_ns
+        return RankFailure(rank=1, at_ns=int(ends.max()) - 1000)
+
+    slow = "    time.sleep(3 * (call.rank == 0))\n"
+    result = run(tmp_path, TIMED, slow, kept=False, fails=just_before_its_end)
+    assert list(result.sandbox) == [0]
+    assert result.job.failure is not None
+    assert list(result.job.failure.failed) == [1]
+
+
+@pytest.mark.torch
+def test_a_rule_that_does_not_return_after_the_end_of_the_program(tmp_path: Path) -> None:
+    for_ever = "    while True:\n        time.sleep(1)\n"
+    with pytest.raises(EmulateError, match=r"rank 0 has come to the end .* left no record within 5 s"):
+        run(tmp_path, "dist.all_reduce(x)\n", for_ever, kept=False, silence_s=5)
+
+
+GIVES = """
+if rank == 2 and emulated:
+    time.sleep(600)
+dist.broadcast_object_list([rank], src=2)
+dist.all_reduce(x)
+"""
+
+
+@pytest.mark.torch
+def test_a_ghost_that_gives_nothing_alone(tmp_path: Path) -> None:
+    with pytest.raises(EmulateError, match=r"rank 2.* runs alone for that and has not ended within 8 s"):
+        run(tmp_path, GIVES, "    ...\n", silence_s=8)
+
+
+PARTS = """
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record()
+if rank == 0 and emulated:
+    time.sleep(2)
+    x = torch.ones(2000, device="cuda")
+dist.all_reduce(x)
+end.record()
+if rank == 0:
+    time.sleep(3 * emulated)
+else:
+    end.synchronize()
+    start.elapsed_time(end)
+"""
+
+
+@pytest.mark.torch
+def test_what_a_rank_makes_of_the_end_is_no_reason(tmp_path: Path) -> None:
+    """Rank 0 leaves its record, and rank 1, which waits for the engine, is told nothing any more."""
+    with pytest.raises(DivergenceError, match="rank 0 leaves its recorded program") as caught:
+        run(tmp_path, PARTS, "    ...\n")
+    assert "rank 1 ended" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [("(50, 60)", "60 open files are allowed, expected "), ("(50, 500)", "True"), ("(300, 300)", "300")],
+)
+def test_open_files(limits: str, told: str) -> None:
+    program = (
+        "import resource\n"
+        "from prismcore.emulate.descriptors import allow_descriptors\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, {limits})\n"
+        "allow_descriptors(100)\n"
+        "soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]\n"
+        "print(soft if soft == 300 else 160 < soft < 200)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told in done.stdout + done.stderr
+
+
+def test_an_absent_giver_may_run_on_another_machine() -> None:
+    need = ObjectNeed(
+        key="g/0", root=3, function="broadcast_object_list", number=0, group="g", size=4, site="train.py:1"
+    )
+    assert "that rank does not run on this machine" in str(AbsentGiverError(0, need))
