@@ -1,6 +1,9 @@
 #include "bind/bind.h"
 
 NB_MODULE(_core, m) {
+  // Threads that outlive the program's end (a sum that was given up, a quorum that is asked for)
+  // hold objects then, and so does an error that nobody caught: not the user's concern.
+  nb::set_leak_warnings(false);
   m.doc() = "prismcore's C++ core. Users import prismcore; names here may change.";
   prism::bind::init_error(m);
   prism::bind::init_graph(m);
