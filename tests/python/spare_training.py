@@ -254,7 +254,7 @@ class Lighthouse:
 _preparation = spawn.get_preparation_data
 
 
-def _bare(name: str) -> dict[str, Any]:
+def bare_preparation(name: str) -> dict[str, Any]:
     return {key: value for key, value in _preparation(name).items() if not key.startswith("init_main")}
 
 
@@ -268,7 +268,7 @@ class Groups:
     def start(self, group: int | None, position: int = 0, store: str = "") -> Any:
         log = str(self.training.folder / f"log.{group}.{len(self.processes)}")
         process = WORKERS.Process(target=run_group, args=(self.training, group, log, position, store))
-        with unittest.mock.patch.object(spawn, "get_preparation_data", _bare):
+        with unittest.mock.patch.object(spawn, "get_preparation_data", bare_preparation):
             process.start()  # children need not import pytest's main module
         process.group, process.log, process.position = group, log, position
         self.processes.append(process)

@@ -145,6 +145,9 @@ def test_states_through_a_failure_and_a_rejoin():
     assert states(fleet)[3] == "stopped"
     fleet.tell([0], "failure", lost=[3], how="left", detail="", noticed_ms=1.0)
     assert (states(fleet)[3], fleet.progress.failures) == ("stopped", 1)
+    fleet.tell([4], "stop", reason="failed")  # as ranks do whose group has lost one
+    fleet.tell([0], "failure", lost=[4], how="inside", detail="", noticed_ms=1.0)
+    assert (states(fleet)[4], fleet.progress.failures) == ("lost", 2)
 
 
 def test_a_group_whose_log_says_nothing_is_silent():

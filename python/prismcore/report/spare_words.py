@@ -19,6 +19,7 @@ _HOW = {
     "collective": "a collective failed",
     "heartbeat": "no heartbeat",
     "timeout": "timeout",
+    "inside": "seen by another rank of the group",
     "left": "left",
 }
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))

@@ -7,14 +7,26 @@ sheet has a *tail* of 32-bit floats, which is summed with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from prismcore.errors import SpareError
 
-__all__ = ["GradientSheets", "Sheet"]
+__all__ = ["BufferSheets", "Buffers", "GradientSheets", "Sheet", "sheets_of"]
+
+
+@runtime_checkable
+class Buffers(Protocol):
+    """A trainer that adds gradients up in flat buffers of its own, not in ``grad``."""
+
+    def flats(self) -> list[Tensor]:
+        """The buffers that it has."""
+
+    def write_to(self, flats: Sequence[Tensor]) -> Callable[[], Any]:
+        """A call from which on it uses these, which are like its own, in place of those."""
 
 
 class Sheet:
@@ -110,6 +122,61 @@ class GradientSheets:
                 view.add_(grad)
             param.grad = view
         return shown
+
+
+class _BufferSheet(Sheet):
+    __slots__ = ("write_here",)
+
+    def __init__(self, flats: list[Tensor], tail: Tensor, write_here: Callable[[], Any]) -> None:
+        super().__init__([*flats, tail], [], tail)
+        self.write_here = write_here
+
+
+class BufferSheets:
+    """As :class:`GradientSheets`, of a trainer's own buffers: these are the first sheet.
+
+    Raises:
+        SpareError: it has none.
+    """
+
+    def __init__(self, buffers: Buffers, *, tail: int) -> None:
+        self._buffers = buffers
+        self._tail = tail
+        self._own: list[Tensor] | None = buffers.flats()
+        if not self._own:
+            raise SpareError("a trainer without gradient buffers found; expected parameters that are trained")
+        self._like = [(flat.shape, flat.dtype, flat.device) for flat in self._own]
+        self._shown: _BufferSheet | None = None
+
+    def new(self) -> Sheet:
+        """All zero."""
+        own, self._own = self._own, None
+        if own is None:
+            own = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in self._like]
+        else:
+            for flat in own:
+                flat.zero_()
+        tail = torch.zeros(self._tail, dtype=torch.float32, device=self._like[0][2])
+        return _BufferSheet(own, tail, self._buffers.write_to(own))
+
+    def show(self, sheet: Sheet) -> None:
+        """From here on the trainer's gradients are those of this sheet."""
+        assert isinstance(sheet, _BufferSheet)
+        if self._shown is not sheet:
+            sheet.write_here()
+            self._shown = sheet
+
+    def take_in(self) -> Sheet:
+        """The sheet that the trainer writes to."""
+        assert self._shown is not None
+        return self._shown
+
+
+def sheets_of(gradients: Iterable[Tensor] | Buffers, *, tail: int) -> GradientSheets | BufferSheets:
+    """Of parameters, or of a trainer with buffers of its own."""
+    if isinstance(gradients, Buffers):
+        return BufferSheets(gradients, tail=tail)
+    return GradientSheets(gradients, tail=tail)
 
 
 def total(sheets: Sequence[Sheet], out: Sheet) -> None:

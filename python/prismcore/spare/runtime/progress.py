@@ -46,6 +46,7 @@ class Group:
     patches: bool = False  # the newest plan gives it some
     loss_counted: bool = False
     away: bool = True  # a re-join would count
+    failed: bool = False  # that is why it stopped
 
     def become(self, state: str, time_ns: int) -> None:
         if time_ns >= self.state_ns:
@@ -156,7 +157,8 @@ class Progress:
         lost = integers(event, "lost")
         for number in lost:
             other = self._group(number)
-            if event.time_ns < other.joined_ns or other.state in ("stopped", "wiped out"):
+            ended = other.state == "wiped out" or (other.state == "stopped" and not other.failed)
+            if event.time_ns < other.joined_ns or ended:
                 continue
             if not other.loss_counted:
                 self.failures += 1
@@ -238,6 +240,7 @@ class Progress:
             self._spare_leaves(group, event)
         else:
             group.become("stopped", event.time_ns)
+            group.failed = event.fields.get("reason") == "failed"
 
 
 _HANDLERS = {

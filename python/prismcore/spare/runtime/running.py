@@ -8,7 +8,7 @@ from torch import Tensor
 
 from prismcore.errors import SpareError
 from prismcore.spare.reorderer import Part
-from prismcore.spare.runtime.gradients import GradientSheets, Sheet
+from prismcore.spare.runtime.gradients import Buffers, Sheet, sheets_of
 from prismcore.spare.runtime.tally import Tally
 
 __all__ = ["RunningStep"]
@@ -22,9 +22,9 @@ class RunningStep:
     made again.
     """
 
-    def __init__(self, params: Iterable[Tensor], *, groups: int, micro_batches: int) -> None:
+    def __init__(self, params: Iterable[Tensor] | Buffers, *, groups: int, micro_batches: int) -> None:
         self._tally = Tally(groups, micro_batches)
-        sheets = GradientSheets(params, tail=self._tally.length)
+        sheets = sheets_of(params, tail=self._tally.length)
         self._sheets = sheets
         self._together = sheets.new()
         self._pool: list[Sheet] = []

@@ -17,6 +17,7 @@ from prismcore.spare.runtime.agreement import Agreement
 from prismcore.spare.runtime.ballot import vote
 from prismcore.spare.runtime.checkpoints import Checkpoints, Saved
 from prismcore.spare.runtime.events import EventLog
+from prismcore.spare.runtime.gradients import Buffers
 from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.inject import Injector
 from prismcore.spare.runtime.options import SessionOptions
@@ -65,7 +66,8 @@ class Session:
     not needed, and does no harm.
 
     Args:
-        params: whose gradients are summed over the groups.
+        params: whose gradients are summed over the groups; or a trainer's own gradient buffers, as
+            :class:`prismcore.adapters.megatron_gradients.MegatronGradients`.
         state: by name, what a group that joins takes from one that is in.
         data: is told which work comes next.
         checkpoints: are written by the first group that is in, at its step boundaries; a training begins
@@ -77,7 +79,7 @@ class Session:
         self,
         options: SessionOptions,
         *,
-        params: Iterable[Tensor],
+        params: Iterable[Tensor] | Buffers,
         state: Mapping[str, Stateful],
         data: Expecting | None = None,
         checkpoints: Checkpoints | None = None,
