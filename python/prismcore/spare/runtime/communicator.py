@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,11 +40,25 @@ class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         group = dist.ProcessGroup(store, rank, world_size)
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        backend = dist.ProcessGroupGloo(store, rank, world_size, self._timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = self._timeout
+        options._devices = _gloo_devices()
+        options._threads = 2 * len(options._devices)
+        backend = dist.ProcessGroupGloo(store, rank, world_size, options)
         for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
             group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, backend)
         self.backend = backend
         return group
+
+
+@functools.cache
+def _gloo_devices() -> list[Any]:
+    """Made once in a process: gloo asks for the host's name, and where a name server does not answer it waits
+    5 s. The choice is gloo's: GLOO_SOCKET_IFNAME, else the host's name."""
+    names = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    if names:
+        return [dist.ProcessGroupGloo.create_device(interface=name) for name in names.split(",")]
+    return [dist.ProcessGroupGloo.create_default_device()]
 
 
 class Communicator:
