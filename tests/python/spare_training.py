@@ -40,12 +40,23 @@ class Training:
     deterministic: bool = False
     inject: Sequence[Any] = ()
     sleep_s: float = 0.0  # in every micro-batch
+    hold_step: int = -1  # is begun once go() was called: newcomers are not too late on a slow machine
     collective_s: float = 60.0
     samples: int = 2
     positions: int = 1
     inside_s: float = 10.0
     checkpoint_steps: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+
+    def go(self, newcomers: Sequence[Any] = ()) -> None:
+        """Lets the training go on from ``hold_step``, once these processes have begun their sessions."""
+        until = time.monotonic() + 60
+        logs = [self.folder / f"events.{process.pid}" for process in newcomers]
+        while not all(log.exists() and log.stat().st_size for log in logs):
+            assert time.monotonic() < until, f"{logs} have not come"
+            time.sleep(0.02)
+        time.sleep(0.5)  # they ask for a quorum
+        (self.folder / "go").touch()
 
     def events(self) -> list[dict[str, Any]]:
         lines = [
@@ -113,6 +124,8 @@ def run_group(training: Training, group: int | None, log: str, position: int = 0
     ) as session:
         while session.step_number < training.steps:
             for work in session.step():
+                while work.step == training.hold_step and not (training.folder / "go").exists():
+                    time.sleep(0.02)
                 if training.sleep_s:
                     time.sleep(training.sleep_s)
                 x, y = samples_of(training, *work)

@@ -194,7 +194,8 @@ def test_a_group_comes_back_and_a_spare_comes_in(
             fail(group=0, position=0).during("commit", step=1),
             fail(group=2, position=1).during("compute", step=1),
         ],
-        sleep_s=0.25,
+        sleep_s=0.1,
+        hold_step=3,
         checkpoint_steps=2,
     )
     with Groups(training) as groups:
@@ -204,6 +205,7 @@ def test_a_group_comes_back_and_a_spare_comes_in(
             process.join(30)
         training.inject = ()
         back = groups.start_ranks(2)
+        training.go([*spare, *back])
         groups.wait()
         assert [process.exitcode for process in (*spare, *back)] == [0] * 4, groups.logs()
     assert_same_pairs(training, undisturbed)

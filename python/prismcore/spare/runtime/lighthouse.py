@@ -25,7 +25,7 @@ __all__ = ["Heard", "Lighthouse", "Quorum"]
 
 _HEARTBEAT = re.compile(r'class="heartbeat\s*(old)?\s*">\s*([0-9A-Za-z_.:-]+): seen ([0-9.e+-]+)s ago')
 _RETRY_S = 0.05
-_ANEW_S = 5.0
+_ANEW_S = 1.0  # less than any --join_timeout_ms
 _LOOK_S = 0.2
 # What a proxy is asked for does not come from this lighthouse.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
