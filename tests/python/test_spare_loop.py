@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spare_training import Lighthouse
 
-from prismcore.errors import MembershipError, SpareError
+from prismcore.errors import MembershipError, SpareError, WipeOutError
 from prismcore.spare.placement import custom, golomb
 from prismcore.spare.runtime.inject import POINTS, Injector, fail
 
@@ -266,6 +266,45 @@ def test_no_lighthouse(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MembershipError, match=r"lighthouse at http://127.0.0.1:9 has not answered for 0.3 s"):
         next(session.step())
     session.close()
+
+
+def test_a_host_name_that_leads_nowhere(lighthouse: Lighthouse) -> None:
+    from prismcore.spare import Session, SessionOptions, Timeouts
+
+    options = SessionOptions(
+        placement=ALONE,
+        micro_batches=1,
+        group=0,
+        lighthouse=lighthouse.address,
+        host="no-such-host.invalid",
+        timeouts=Timeouts(agree_s=1.0, meet_s=1.0),
+    )
+    session = Session(options, params=line().parameters(), state={})
+    with pytest.raises(MembershipError, match=r"have not met within 1 s .*'no-such-host.invalid'"):
+        next(session.step())
+    session.close()
+
+
+def test_too_few_groups_to_begin() -> None:
+    """Those that are there cannot begin: a shard has no host among them."""
+    from prismcore.spare import Session, SessionOptions, Timeouts
+
+    with Lighthouse() as running:
+        session = Session(
+            SessionOptions(
+                placement=golomb(4, 2),
+                micro_batches=1,
+                group=1,
+                lighthouse=running.address,
+                host="localhost",
+                timeouts=Timeouts(begin_s=0.2),
+            ),
+            params=line().parameters(),
+            state={},
+        )
+        with pytest.raises(WipeOutError, match=r"hosts shard 0, 3 \(1 of 4 .*; no step is committed: start"):
+            next(session.step())
+        session.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spare_reports import report
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.membership import (
@@ -16,27 +17,6 @@ from prismcore.spare.runtime.membership import (
     Report,
     decide,
 )
-
-
-def report(group: int, **changes: object) -> Report:
-    base = Report(
-        training="training",
-        group=group,
-        replica=f"group{group}:1",
-        born_ns=1,
-        store=f"host{group}:1",
-        ready=100,
-        entered=100,
-        members=4,
-        quorum=7,
-        lighthouse="known",
-        step=5,
-        fresh=False,
-        held=False,
-        waited=False,
-        alike=False,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def new(group: int, **changes: object) -> Report:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from spare_reports import report
 from spare_training import Groups, Lighthouse, Training, run
 from test_spare_session import KILLED, losses_of
 
@@ -21,24 +22,7 @@ pytestmark = pytest.mark.torch
 
 
 def said(**changes: object) -> Report:
-    base = Report(
-        training="training",
-        group=3,
-        replica="group3:1",
-        born_ns=1,
-        store="host:1",
-        ready=100,
-        entered=100,
-        members=4,
-        quorum=7,
-        lighthouse="known",
-        step=5,
-        fresh=False,
-        held=False,
-        waited=False,
-        alike=False,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return report(3, **changes)
 
 
 def test_a_group_says_what_all_its_ranks_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 import uuid
@@ -45,6 +46,8 @@ _REFUSED_S = 10.0
 """A group's former life may still be counted for so long."""
 _OVER_S = 30.0
 """Who waits for a place in a training that is not there any more gives up after so long."""
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -98,7 +101,7 @@ class Agreement:
         self._members: dict[str, int] = {}  # group by replica, of the ready epoch
         self._quorum = 0
         self._others_train = False
-        self._away: dict[str, float] = {}  # since when: refused, over, anew
+        self._away: dict[str, float] = {}  # since when: refused, over, anew, apart
         self._last_seen: set[str] = set()  # replicas of the last quorum
         self._told_waiting = False
         self._look_at = 0.0
@@ -230,6 +233,14 @@ class Agreement:
                 self._enter(decision, place)
             except MembersLostError as error:
                 self.lost(error)
+                _log.warning("step %d: the groups did not meet, and try again: %s", self.step, error)
+                if self._has_been("apart", self._options.timeouts.agree_s):
+                    limit_s = self._options.timeouts.agree_s
+                    raise MembershipError(
+                        f"the groups have not met within {limit_s:g} s ({error}); expected all of them to be "
+                        f"reached under their host names, this one as '{self._options.host}'"
+                    ) from None
+                time.sleep(pause_s)
                 continue
             finally:
                 committed = committed and not self.caught_up  # the others went on without this group
@@ -504,10 +515,11 @@ class Agreement:
     def _note_wipe_out(self, plan: Plan, decision: Decision) -> None:
         last = self.step - 1
         types = ", ".join(str(shard) for shard in plan.lost_types[:8])
+        committed = "no step is committed" if last < 0 else f"the last committed step is {last}"
         self._emit("wipe_out", lost_types=list(plan.lost_types), last_committed=last, checkpoint=None)
         self.wipe_out = (
             f"no group that is left hosts shard {types} ({len(decision.groups)} of {self.layout.groups} "
-            f"groups are left); the last committed step is {last}"
+            f"groups are left); {committed}"
         )
 
     def _tell_plan(self, plan: Plan, began: float) -> None:

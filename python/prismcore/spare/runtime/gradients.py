@@ -72,11 +72,6 @@ class GradientSheets:
         self._kinds = list(dict.fromkeys([*kinds, self._tail_kind]))
         self._shown: Sheet | None = None
 
-    @property
-    def num_bytes(self) -> int:
-        """Of one sheet."""
-        return sum(param.numel() * param.element_size() for param in self._params)
-
     def new(self) -> Sheet:
         """All zero."""
         sizes = dict.fromkeys(self._kinds, 0)

@@ -63,7 +63,8 @@ class Session:
     After ``step()`` the parameters' ``grad`` is the mean over all N x m micro-batches of the step, each
     counted once, whoever died meanwhile: the mean of the micro-batches' own gradients. All groups that are
     alive have then committed the step, or none has. ``grad`` belongs to the session: ``zero_grad`` is
-    not needed, and does no harm.
+    not needed, and does no harm (with ``set_to_none=False`` inside a step it would clear micro-batches that
+    are computed).
 
     Args:
         params: whose gradients are summed over the groups; or a trainer's own gradient buffers, as
@@ -220,6 +221,7 @@ class Session:
         if agreement.communicator is None or self._boundary_wanted:
             self._boundary_wanted = False
             agreement.agree(fresh=self._begun != agreement.step, held=False)
+            self._raise_wipe_out()
             self._begin(anew=agreement.caught_up)
         self._begin()
         began = time.perf_counter()
