@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -20,28 +19,23 @@ from prismcore.spare.runtime.ballot import vote
 from prismcore.spare.runtime.communicator import Backend, Communicator
 from prismcore.spare.runtime.events import EventLog
 from prismcore.spare.runtime.guard import Guard, MembersLostError
-from prismcore.spare.runtime.inside import Alone, Inside, Ranks
 from prismcore.spare.runtime.layout import Layout
-from prismcore.spare.runtime.lighthouse import Lighthouse, Quorum
+from prismcore.spare.runtime.line import Line
 from prismcore.spare.runtime.membership import (
     NO_GROUP,
     Decision,
     Member,
     Refusal,
     Report,
-    Standing,
     decide,
 )
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.transfer import receive_state, send_state
-from prismcore.spare.runtime.whole_report import merge
 
 __all__ = ["Agreement"]
 
 _AGAIN_S = (0.03, 0.5)
 """Before a quorum is asked for again: at first, and in the end."""
-_SETTLE_S = 3.0
-"""A lighthouse that has begun anew is given so long to hear of all that are alive."""
 _REFUSED_S = 10.0
 """A group's former life may still be counted for so long."""
 _OVER_S = 30.0
@@ -79,15 +73,10 @@ class Agreement:
         self._set_state = set_state
         self.group = NO_GROUP if options.group is None else options.group
         self._began = time.monotonic()
-        self._lighthouse: Lighthouse | None = None
         self._guard: Guard | None = None
-        self._ranks = self._meet()
-        kind = "spare" if options.group is None else f"group{options.group}"
-        self._replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
+        self._line = Line(options, told=self._tell_lighthouse)
         self._born_ns = time.time_ns()
         self._store: dist.TCPStore | None = None
-        if options.position == 0:
-            self._lighthouse = self._make_lighthouse()
         self.layout = Layout(options.placement, options.micro_batches)
         self.communicator: Communicator | None = None
         self.step = 0
@@ -101,8 +90,7 @@ class Agreement:
         self._members: dict[str, int] = {}  # group by replica, of the ready epoch
         self._quorum = 0
         self._others_train = False
-        self._away: dict[str, float] = {}  # since when: refused, over, anew, apart
-        self._last_seen: set[str] = set()  # replicas of the last quorum
+        self._away: dict[str, float] = {}  # since when: refused, over, apart
         self._told_waiting = False
         self._look_at = 0.0
         self.wipe_out: str | None = None
@@ -111,7 +99,7 @@ class Agreement:
             groups=options.placement.groups,
             redundancy=options.placement.redundancy,
             micro_batches=options.micro_batches,
-            replica=self._replica,
+            replica=self._line.replica,
         )
         self._trouble: MembersLostError | None = None  # why agree() is under way
         self._gone: list[int] = []  # groups lost by it
@@ -142,38 +130,23 @@ class Agreement:
         self._trouble = error
 
     def together(self, work: Callable[[], T], what: str) -> list[T]:
-        """Does ``work`` here, while the other ranks of the group do. Returns what came of it, plain JSON
-        values, by position.
-
-        Raises:
-            MembersLostError: at one of them.
-            MembershipError: a rank of the group is lost.
-        """
-        try:
-            mine = work()
-        except MembersLostError:
-            self._ranks.fail()
-            raise
-        return self._ranks.gather(mine, what, None if self._guard is None else self._guard.look)
+        """See Line; what holds up other groups ends it as well."""
+        return self._line.together(work, what, None if self._guard is None else self._guard.look)
 
     def share(self, value: T) -> T:
         """That of position 0."""
-        found: T = self._ranks.gather(value, "what position 0 says")[0]
-        return found
+        return self._line.share(value)
 
     def somebody_waits(self) -> bool:
         """Whether a group wants to join, as far as the first member sees, who looks now and then."""
-        communicator, lighthouse = self.communicator, self._lighthouse
+        communicator = self.communicator
         if communicator is None or communicator.rank != 0 or time.monotonic() < self._look_at:
             return False
-        heard = {} if lighthouse is None else lighthouse.heard(within_s=0.25) or {}
+        vacant = len(self._members) < self.layout.groups
+        waits = self._line.waiting(self._members, for_vacancy=vacant)
         pause_s = self._options.timeouts.rejoin_s * max(1.0, len(self._members) / 64)
         self._look_at = time.monotonic() + pause_s
-        vacant = len(self._members) < self.layout.groups
-        return any(
-            not state.dead and replica not in self._members and (vacant or not replica.startswith("spare:"))
-            for replica, state in heard.items()
-        )
+        return waits
 
     def agree(self, *, fresh: bool, held: bool) -> bool:
         """Finds the members that go on, and gets into step with them. Returns whether the running step is
@@ -192,7 +165,8 @@ class Agreement:
         self.caught_up = False
         committed = False
         self._away.clear()
-        if self._lighthouse is not None:  # what the last epoch left in its store goes with it
+        self._line.expect_settled()
+        if self._line.lighthouse is not None:  # what the last epoch left in its store goes with it
             self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
         pause_s, until = _AGAIN_S[0], time.monotonic() + self._options.timeouts.agree_s
         while True:
@@ -200,9 +174,9 @@ class Agreement:
             is_new = committed or self.caught_up
             report = partial(self._report, fresh=fresh or self.caught_up, held=held and not is_new)
             is_in = self.epoch > 0 and not self._told_waiting
-            quorum = self._ask(report, self._options.timeouts.agree_s if is_in else math.inf)
+            wait_s = self._options.timeouts.agree_s if is_in else math.inf
+            quorum = self._line.quorum(report, received=self._received, wait_s=wait_s)
             self._quorum = quorum.number
-            self._last_seen = {report.replica for report in quorum.reports}
             if quorum.strangers and not self.has_begun:
                 raise MembershipError(
                     f"the lighthouse at {self._options.lighthouse} also serves {quorum.strangers[0]}, which "
@@ -273,80 +247,11 @@ class Agreement:
             self._close_communicator()
             if wait:
                 with contextlib.suppress(MembersLostError, MembershipError):
-                    self._ranks.gather(None, "the end")
+                    self._line.part()
         finally:
             self._close_communicator()
-            self._ranks.close()
-            if self._lighthouse is not None:
-                self._lighthouse.close()
+            self._line.close()
             self._store = None
-
-    def _meet(self) -> Inside:
-        options = self._options
-        if options.positions == 1:
-            return Alone()
-        return Ranks.meet(
-            options.store,
-            position=options.position,
-            positions=options.positions,
-            host=options.host,
-            within_s=options.timeouts.agree_s,
-            silent_s=options.timeouts.inside_s,
-            lost=self._fall_silent,
-        )
-
-    def _make_lighthouse(self) -> Lighthouse:
-        options = self._options
-        return Lighthouse(
-            options.lighthouse,
-            replica=self._replica,
-            host=options.host,
-            heartbeat_s=options.timeouts.heartbeat_s,
-            timeout_s=options.timeouts.lighthouse_s,
-            told=self._tell_lighthouse,
-            ranks=options.positions,
-        )
-
-    def _fall_silent(self) -> None:
-        """A rank of the group is lost: others need not wait for the group."""
-        if self._lighthouse is not None:
-            self._lighthouse.close()
-
-    def _ask(self, report: Callable[[], Report], wait_s: float) -> Quorum:
-        """One quorum for all ranks of the group."""
-        lighthouse = self._lighthouse
-        if self._options.positions == 1 and lighthouse is not None:
-            return lighthouse.quorum(report, wait_s=wait_s)
-        said = self._ranks.gather([report().to_data(), self._received], "reports")
-        answer: dict[str, Any] = {}
-        if lighthouse is not None:
-            others = [Report(**data) for data, _ in said[1:]]
-            received = [epoch for _, epoch in said]
-            try:
-                answer = lighthouse.quorum(
-                    lambda: merge([report(), *others], received), wait_s=wait_s
-                ).to_data()
-            except MembershipError as error:
-                answer = {"error": str(error)}
-        answer = self.share(answer)
-        if "error" in answer:
-            raise MembershipError(answer["error"])
-        return Quorum.from_data(answer)
-
-    def _standing(self) -> Standing:
-        """Of the lighthouse, as position 0 sees it."""
-        lighthouse = self._lighthouse
-        if lighthouse is None or not self._members:
-            return "known"
-        heard = lighthouse.heard()
-        if heard is not None and all(replica in heard for replica in self._members):
-            self._away.pop("anew", None)
-            return "known"
-        is_late = heard is None or any(
-            replica in heard and not heard[replica].dead and replica not in self._last_seen
-            for replica in self._members
-        )
-        return "new" if self._has_been("anew", _SETTLE_S) and not is_late else "settling"
 
     def _has_been(self, what: str, long_s: float) -> bool:
         now = time.monotonic()
@@ -358,14 +263,14 @@ class Agreement:
         return Report(
             training=self._options.training,
             group=self.group,
-            replica=self._replica,
+            replica=self._line.replica,
             born_ns=self._born_ns,
             store="" if self._store is None else f"{self._options.host}:{self._store.port}",
             ready=self.epoch,
             entered=self._entered,
             members=len(self._members),
             quorum=self._quorum,
-            lighthouse=self._standing(),
+            lighthouse=self._line.standing(self._members),
             step=self.step,
             fresh=fresh,
             held=held,
@@ -383,7 +288,7 @@ class Agreement:
                 )
             return None
         self._away.pop("over", None)
-        if self._replica in decision.refused:
+        if self._line.replica in decision.refused:
             if self._options.group is None:
                 self.group = NO_GROUP
             elif self._has_been("refused", _REFUSED_S):
@@ -391,7 +296,7 @@ class Agreement:
                     f"group {self.group} goes on with another process, which began later or is in the "
                     "training already; expected one process for each group: this one ends"
                 )
-        place = decision.place_of(self._replica)
+        place = decision.place_of(self._line.replica)
         if place is None and not self._told_waiting:
             self._told_waiting = True
             self._emit("spare", waiting=True)
@@ -428,10 +333,10 @@ class Agreement:
         groups = decision.groups
         backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
         guard = self._guard = Guard(
-            self._lighthouse,
-            {m.replica: m.group for m in decision.members if m.replica != self._replica},
+            self._line.lighthouse,
+            {m.replica: m.group for m in decision.members if m.replica != self._line.replica},
             timeout_s=options.timeouts.collective_s,
-            check=None if options.positions == 1 else self._ranks.check,
+            check=self._line.check,
         )
         return Communicator.open(
             guard,
@@ -440,7 +345,7 @@ class Agreement:
             epoch=decision.epoch,
             ranks=groups,
             rank=groups.index(place.group),
-            replica=self._replica,
+            replica=self._line.replica,
             timeout_s=options.timeouts.collective_s,
             meet_s=options.timeouts.meet_s,
         )
