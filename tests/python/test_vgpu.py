@@ -259,6 +259,22 @@ def test_two_runs_record_the_same() -> None:
     assert run_program(body) == run_program(body)
 
 
+def test_a_program_leaves_though_threads_of_autograd_have_not_begun() -> None:
+    """As on a machine that is busy: who has the GIL keeps it."""
+    answer = run_program("""
+        sys.setswitchinterval(100)
+        x = torch.ones(4, device="cuda", requires_grad=True)
+        (x * 2).sum().backward()
+        answer["grad"] = list(x.grad.shape)
+    """)
+    assert answer["grad"] == [4]
+
+
+def test_the_interpreter_ends_as_it_always_does() -> None:
+    body = "answer['ops'] = (torch.ones(4).cuda() + 1).shape[0]; kept = torch.cuda.Stream()"
+    assert run_program(body, leave="")["ops"] == 4
+
+
 def test_a_forked_rank_starts_anew() -> None:
     answer = run_program("""
         import os

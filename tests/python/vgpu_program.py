@@ -10,7 +10,7 @@ import textwrap
 from typing import Any
 
 PRELUDE = """
-import json, sys
+import json, os, sys
 from prismcore import _core
 from prismcore.graph import Graph
 from prismcore.launch import standins
@@ -38,9 +38,14 @@ answer = {}
 """
 
 
-def run_program(body: str, **environment: str) -> dict[str, Any]:
+# As ranks leave. Autograd has a thread for each of the 8 GPUs; one that still waits for the GIL when the
+# interpreter ends is ended by it, which its C++ frames do not allow: std::terminate().
+LEAVE = "sys.stdout.flush(); sys.stderr.flush(); os._exit(0)"
+
+
+def run_program(body: str, *, leave: str = LEAVE, **environment: str) -> dict[str, Any]:
     """What ``body`` put into ``answer``; a crash fails the test with the program's last lines."""
-    program = PRELUDE + textwrap.dedent(body) + "\nprint('\\n' + json.dumps(answer))\n"
+    program = PRELUDE + textwrap.dedent(body) + f"\nprint('\\n' + json.dumps(answer))\n{leave}\n"
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program],
         capture_output=True,
