@@ -254,20 +254,22 @@ def test_a_new_process_and_a_spare_take_the_places_of_the_lost(
 
 def test_the_lighthouse_is_killed_and_comes_back(undisturbed_eight: Training, tmp_path: Path) -> None:
     """Nobody needs it while nobody is lost; a loss while it is away waits for it."""
-    with Lighthouse() as lighthouse:
+    with Lighthouse(heartbeat_timeout_ms=5000) as lighthouse:
         training = Training(
             folder=tmp_path,
             lighthouse=lighthouse.address,
-            sleep_s=0.1,
             inject=[fail(group=3).during("reduce", step=3)],
+            hold_step=3,
             **EIGHT,
         )
         with Groups(training) as groups:
-            processes = [groups.start(group) for group in range(8)]
-            wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 1)
+            for group in range(8):
+                groups.start(group)
+            wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 2)
             lighthouse.end()
-            processes[3].join(30)
-            time.sleep(1)
+            training.go()
+            for group in set(range(8)) - {3}:
+                wait_for(training, lambda e, g=group: e["group"] == g and e.get("state") == "lost")
             lighthouse.begin()
             ends = groups.wait()
     assert sorted(ends.values()) == [KILLED] + [0] * 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -13,12 +12,10 @@ from prismcore.spare.runtime.inside import Alone, Inside, Ranks
 from prismcore.spare.runtime.lighthouse import Lighthouse, Quorum
 from prismcore.spare.runtime.membership import Report, Standing
 from prismcore.spare.runtime.options import SessionOptions
+from prismcore.spare.runtime.standing import Settling
 from prismcore.spare.runtime.whole_report import merge
 
 __all__ = ["Line"]
-
-_SETTLE_S = 3.0
-"""A lighthouse that has begun anew is given so long to hear of all that are alive."""
 
 T = TypeVar("T")
 
@@ -39,8 +36,9 @@ class Line:
         self._ranks = self._meet()
         kind = "spare" if options.group is None else f"group{options.group}"
         self.replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
-        self._last_seen: set[str] = set()  # replicas of the last quorum
-        self._anew_since: float | None = None  # the lighthouse does not list all members
+        self._last: Quorum | None = None
+        self._settling = Settling(options.timeouts.settle_s)
+        self._told = told
         if options.position == 0:
             self.lighthouse = Lighthouse(
                 options.lighthouse,
@@ -48,7 +46,7 @@ class Line:
                 host=options.host,
                 heartbeat_s=options.timeouts.heartbeat_s,
                 timeout_s=options.timeouts.lighthouse_s,
-                told=told,
+                told=self._tell,
                 ranks=options.positions,
             )
 
@@ -88,7 +86,9 @@ class Line:
             received: the epoch in which this rank was given its state by another group; 0: never.
         """
         found = self._ask(report, received, wait_s)
-        self._last_seen = {report.replica for report in found.reports}
+        if self._last is not None and found.number < self._last.number:
+            self._settling.expect()  # it has begun anew, and was back before anybody missed it
+        self._last = found
         return found
 
     def standing(self, members: Collection[str]) -> Standing:
@@ -96,22 +96,12 @@ class Line:
         lighthouse = self.lighthouse
         if lighthouse is None or not members:
             return "known"
-        heard = lighthouse.heard()
-        if heard is not None and all(replica in heard for replica in members):
-            self._anew_since = None
-            return "known"
-        is_late = heard is None or any(
-            replica in heard and not heard[replica].dead and replica not in self._last_seen
-            for replica in members
-        )
-        now = time.monotonic()
-        if self._anew_since is None:
-            self._anew_since = now
-        return "new" if now - self._anew_since > _SETTLE_S and not is_late else "settling"
+        present = set() if self._last is None else {report.replica for report in self._last.reports}
+        return self._settling.standing(members, lighthouse.heard(), present)
 
     def expect_settled(self) -> None:
         """A new search for members begins: what a lighthouse was given to settle counts anew."""
-        self._anew_since = None
+        self._settling.expect()
 
     def waiting(self, members: Collection[str], *, for_vacancy: bool) -> bool:
         """Whether a group wants to join, as far as position 0 sees at once; a spare only for a vacancy."""
@@ -143,6 +133,11 @@ class Line:
             silent_s=options.timeouts.inside_s,
             lost=self._fall_silent,
         )
+
+    def _tell(self, away_s: float | None) -> None:
+        if away_s is None:
+            self._settling.expect()
+        self._told(away_s)
 
     def _fall_silent(self) -> None:
         """A rank of the group is lost: others need not wait for the group."""

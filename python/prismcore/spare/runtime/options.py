@@ -26,6 +26,9 @@ class Timeouts:
         collective_s: the longest wait for groups that are alive: the slowest group's step and more.
         agree_s: the longest wait for a quorum of groups that are alive.
         lighthouse_s: how long the lighthouse may be away.
+        settle_s: a lighthouse that has begun anew is given so long to hear of each group that is alive,
+            before the others go on without it. It costs time only where groups are lost while the
+            lighthouse is away.
         meet_s: the longest wait for all members of a new membership to meet.
         begin_s: after it a training begins without the groups that are not there; None: never.
         rejoin_s: how often the members look for groups that want to join.
@@ -37,6 +40,7 @@ class Timeouts:
     collective_s: float = 600.0
     agree_s: float = 600.0
     lighthouse_s: float = 120.0
+    settle_s: float = 10.0
     meet_s: float = 30.0
     begin_s: float | None = None
     rejoin_s: float = 1.0
