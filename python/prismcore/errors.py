@@ -27,6 +27,7 @@ __all__ = [
     "RuleError",
     "SpareError",
     "StoppedError",
+    "TraceError",
     "WipeOutError",
 ]
 
@@ -97,6 +98,10 @@ class OutOfMemoryError(PrismError):
     """A rank does not fit into the device's memory."""
 
     exit_code = 4
+
+
+class TraceError(PrismError):
+    """A trace cannot be read, is damaged, holds what cannot be, or does not fit together."""
 
 
 class RoutingError(PrismError):

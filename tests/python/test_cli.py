@@ -20,6 +20,7 @@ from prismcore.profiles.cluster import cluster_text
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
     "--ranks --routing --rules --slots --world-size -h -o",
+    "import straggler": "--dp --help --json --meta --output --pp --tp --vpp -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --fail-ranks --help --jitter --json --profile --ranks --slow-link --slow-rank "
@@ -41,6 +42,17 @@ FLAGS = {
 }
 
 
+IMPORT_KEYS = [
+    "output",
+    "world_size",
+    "ranks",
+    "iterations",
+    "ops",
+    "provenance",
+    "file_bytes",
+    "wall_time_s",
+    "warnings",
+]
 WAIT_KEYS = {"communicator", "op", "number", "missing", "failed", "ranks"}
 
 # The same package from any working directory.

@@ -28,6 +28,8 @@ MAY_USE = {
     "report": {"emulate", "graph", "profiles", "replay", "spare"},
     "spare": {"adapters", "graph", "replay"},
     "replay": {"graph", "profiles"},
+    "traces": {"graph", "stitch"},
+    "stitch": {"graph"},
     "graph": set(),
     "profiles": {"cost"},
     "comm": {"graph", "profiles"},

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import prismcore
-from prismcore.cli import check, collect, doctor, emulate, export, info, output, replay, spare
+from prismcore.cli import check, collect, doctor, emulate, export, import_, info, output, replay, spare
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, info, check, replay, emulate, export, spare, doctor)
+COMMANDS = (collect, import_, info, check, replay, emulate, export, spare, doctor)
 
 EXIT_OK = 0
 EXIT_USER_ERROR = 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from prismcore.graph import Graph, OpKind, Provenance, RankOrigin
 
-__all__ = ["GraphSummary", "RankSummary", "summarize", "summarize_rank"]
+__all__ = ["GraphSummary", "RankSummary", "ops_and_provenance", "summarize", "summarize_rank"]
 
 _ORDER = (Provenance.MEASURED, Provenance.TABLE, Provenance.MODEL, Provenance.UNKNOWN)
 
@@ -62,14 +62,7 @@ def summarize(graph: Graph) -> GraphSummary:
     ranks = [graph.rank(int(r)) for r in graph.ranks]
     ran = Counter(r.origin for r in ranks)
     classes = Counter(r.rank_class for r in ranks)
-    ops = 0
-    device_ns = dict.fromkeys(Provenance, 0)
-    for rank_class, count in classes.items():
-        statistics = graph.program_statistics(rank_class)
-        ops += count * statistics.ops
-        for source, ns in statistics.device_ns.items():
-            device_ns[source] += count * ns
-    whole = sum(device_ns.values())
+    ops, provenance = ops_and_provenance(graph)
     metadata = graph.metadata
     device = metadata.get("device")
     return GraphSummary(
@@ -84,11 +77,24 @@ def summarize(graph: Graph) -> GraphSummary:
         iterations=graph.iterations,
         file_bytes=graph.file_bytes,
         device=device if isinstance(device, str) else None,
-        provenance={s.name.lower(): device_ns[s] / whole if whole else 0.0 for s in _ORDER},
+        provenance=provenance,
         digest=graph.digest(),
         communication_digest=graph.communication_digest(),
         spread=metadata.get("spread"),
     )
+
+
+def ops_and_provenance(graph: Graph) -> tuple[int, dict[str, float]]:
+    """Ops of all ranks together, and shares of their device time by where durations come from."""
+    ops = 0
+    device_ns = dict.fromkeys(Provenance, 0)
+    for rank_class, count in Counter(graph.rank(int(r)).rank_class for r in graph.ranks).items():
+        statistics = graph.program_statistics(rank_class)
+        ops += count * statistics.ops
+        for source, ns in statistics.device_ns.items():
+            device_ns[source] += count * ns
+    whole = sum(device_ns.values())
+    return ops, {s.name.lower(): device_ns[s] / whole if whole else 0.0 for s in _ORDER}
 
 
 def summarize_rank(graph: Graph, rank: int) -> RankSummary:

@@ -1,0 +1,74 @@
+"""``prism import``: measured traces of other tools as graphs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prismcore.cli import import_straggler, output
+
+FORMATS = (import_straggler,)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "import",
+        help="a graph from measured traces",
+        description="Turn measured traces into a graph to replay. What they lack is told in warnings.",
+    )
+    formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
+    for format in FORMATS:
+        chosen = format.add_format(formats)
+        chosen.add_argument("--json", action="store_true", help="machine output on stdout")
+        chosen.set_defaults(run=run, read=format.read)
+
+
+def run(args: argparse.Namespace) -> int:
+    from prismcore.cli.graphs import check_output
+    from prismcore.report.summary import ops_and_provenance
+
+    begin = time.perf_counter()
+    for path in args.paths:
+        check_output(args.output, source=path)
+    graph, warnings = args.read(args)
+    graph.save(args.output)
+    ops, provenance = ops_and_provenance(graph)
+    report = {
+        "output": str(args.output),
+        "world_size": graph.world_size,
+        "ranks": len(graph.ranks),
+        "iterations": graph.iterations,
+        "ops": ops,
+        "provenance": provenance,
+        "file_bytes": graph.file_bytes,
+        "wall_time_s": time.perf_counter() - begin,
+        "warnings": warnings,
+    }
+    if args.json:
+        output.show_json(report)
+    else:
+        _show(args.output, report, warnings)
+    return 0
+
+
+def _show(path: Path, report: dict[str, Any], warnings: Sequence[str]) -> None:
+    import shlex
+
+    from prismcore.report.table import fields_table
+    from prismcore.report.units import format_bytes, format_wall
+    from prismcore.report.words import provenance_words
+
+    fields = [
+        ("ranks", f"{report['ranks']:,} of {report['world_size']:,}"),
+        ("iterations", f"{report['iterations']:,}"),
+        ("ops", f"{report['ops']:,} of all ranks together"),
+        ("provenance of device time", provenance_words(report["provenance"])),
+        ("size", format_bytes(report["file_bytes"])),
+        ("imported in", format_wall(report["wall_time_s"])),
+    ]
+    output.show(fields_table(str(path), fields))
+    output.show_warnings(warnings)
+    output.show("", f"next: prism replay {shlex.quote(str(path))}")

@@ -1,0 +1,82 @@
+"""The steps of a straggler-analysis trace, stitched: durations without waiting, gaps, and the graph.
+
+The job it models: Megatron's pipeline schedules (1F1B, interleaved or not) with data-parallel
+all-gathers of parameters and reduce-scatters of gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from prismcore.graph import Graph
+from prismcore.stitch.meetings import Meetings
+from prismcore.stitch.programs import RowOps, build_graph
+from prismcore.stitch.rows import Ints
+from prismcore.stitch.timing import Timing, drop_circles, time_rows
+from prismcore.stitch.waits import Waits
+from prismcore.traces.straggler import StragglerTrace
+from prismcore.traces.straggler_meetings import find_meetings, name_ops
+from prismcore.traces.straggler_rows import StragglerRows, order_rows
+from prismcore.traces.straggler_waits import find_waits
+
+__all__ = ["MeasuredSteps", "straggler_steps"]
+
+
+@dataclass(kw_only=True, slots=True)
+class MeasuredSteps:
+    """A trace, stitched. ``timing`` may be exchanged for another one of the same rows."""
+
+    steps: list[int]  #: ids
+    of: StragglerRows
+    ops: RowOps
+    meetings: Meetings
+    waits: Waits
+    timing: Timing
+    measured_ns: Ints  #: [steps]: latest end less earliest begin
+    warnings: list[str]
+
+    def graph(self) -> Graph:
+        """The steps as iterations of a graph."""
+        places, first = np.unique(self.of.rows.rank, return_index=True)
+        ranks = places.tolist()
+        metadata: dict[str, Any] = {
+            "imported_from": "straggler",
+            "workers": {
+                "rank": ranks,
+                "dp_rank": self.of.dp_rank[first].tolist(),
+                "stage": self.of.stage[first].tolist(),
+            },
+            "measured_iteration_time_ns": self.measured_ns.tolist(),
+            "notes": self.warnings,
+        }
+        return build_graph(
+            self.of.rows,
+            self.ops,
+            self.waits,
+            self.timing,
+            world_size=max(self.of.sizes.world, ranks[-1] + 1),
+            steps=[f"step {s}" for s in self.steps],
+            metadata=metadata,
+        )
+
+
+def straggler_steps(trace: StragglerTrace) -> MeasuredSteps:
+    """Stitches a trace. What cannot be matched, or contradicts the model, is told in ``warnings``."""
+    warnings = list(trace.warnings)
+    of = order_rows(trace)
+    meetings = find_meetings(of, warnings)
+    waits = find_waits(of, warnings)
+    drop_circles(of.rows, waits, meetings)
+    return MeasuredSteps(
+        steps=trace.steps,
+        of=of,
+        ops=name_ops(of, meetings, warnings),
+        meetings=meetings,
+        waits=waits,
+        timing=time_rows(of.rows, waits, meetings),
+        measured_ns=trace.step_time_ns(),
+        warnings=warnings,
+    )

@@ -1,0 +1,316 @@
+"""Op-level traces of pipeline jobs: replay against a plain evaluation, damaged files, real data."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import straggler_jobs as jobs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_cli import IMPORT_KEYS, inside
+
+import prismcore
+from prismcore.errors import TraceError
+from prismcore.traces.job_sizes import JobSizes, read_job_sizes
+from prismcore.traces.straggler import OPERATIONS, Operation, read_straggler
+from prismcore.traces.straggler_steps import straggler_steps
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data") / "straggler"
+SHAPES = [
+    {"dp": 2, "pp": 2, "micro_batches": (4, 4)},
+    {"dp": 1, "pp": 3, "micro_batches": (5,)},
+    {"dp": 3, "pp": 4, "micro_batches": (6, 4, 5)},
+    {"dp": 2, "pp": 1, "micro_batches": (3, 2)},
+    {"dp": 2, "pp": 2, "micro_batches": (4, 4), "blocking": False},
+    {"dp": 2, "pp": 4, "vpp": 2, "micro_batches": (8, 4), "blocking": False},
+    {"dp": 1, "pp": 2, "vpp": 3, "micro_batches": (6,), "blocking": False, "tp": 4},
+]
+files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
+
+
+def sizes_of(job):
+    return JobSizes(dp=job.dp, pp=job.pp, tp=job.tp, vpp=job.vpp)
+
+
+def imported(path, job, **changes):
+    return straggler_steps(
+        read_straggler(jobs.write(path / "trace.parquet", jobs.rows(job, **changes)), sizes_of(job))
+    )
+
+
+@files
+@given(seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES))
+def test_steps_replay_as_the_job_ran(tmp_path, seed, shape):
+    job = jobs.make_job(seed, **shape)
+    steps = imported(tmp_path, job, ids=[7, 3])
+    assert steps.steps == [7, 3]
+    result = prismcore.replay(steps.graph())
+    assert result.iteration_time_ns.tolist() == jobs.evaluate(job)
+    assert result.iteration_time_ns.tolist() == steps.measured_ns.tolist()
+    assert result.provenance["measured"] == 1
+    assert not [w for w in [*steps.warnings, *result.warnings] if "ranks are in the trace" not in w]
+
+
+@files
+@given(seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES[:4]), slow=st.integers(0, 3))
+def test_other_lengths_replay_as_the_job_would_have_run(tmp_path, seed, shape, slow):
+    """Where messages block, the dependencies found are those of the job: the oracle with one slow rank."""
+    job = jobs.make_job(seed, steps=6, **shape)
+    slow = job.rank(slow % job.dp, slow % job.pp)
+    steps = imported(tmp_path, job)
+    chosen = (steps.of.rows.rank == slow) & np.isin(steps.of.operation, [0, 1])
+    steps.timing.duration_ns[chosen] *= 3
+    offset = begins(job)
+    for op in (op for programs in job.ops for program in programs for op in program):
+        op.length *= 3 if op.rank == slow and op.type in jobs.TRAIN else 1
+    jobs.evaluate(job)
+    ends = [max(op.end for program in programs for op in program) for programs in job.ops]
+    found = prismcore.replay(steps.graph()).iteration_time_ns
+    assert found.tolist() == [end - first for end, first in zip(ends, offset, strict=True)]
+
+
+@files
+@given(seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES[4:]))
+def test_overlapping_jobs_without_their_straggler(tmp_path, seed, shape):
+    """Where messages overlap compute, nothing waits for less than the job says, and little for more."""
+    job = jobs.make_job(seed, steps=3, spread=2.0, **shape)
+    steps = imported(tmp_path, job)
+    compute = np.isin(steps.of.operation, [0, 1])
+    offset = begins(job)
+    steps.timing.duration_ns[compute] //= 2
+    for op in (op for programs in job.ops for program in programs for op in program):
+        op.length //= 2 if op.type in jobs.TRAIN else 1
+    jobs.evaluate(job)
+    ends = [max(op.end for program in programs for op in program) for programs in job.ops]
+    wanted = np.array([end - first for end, first in zip(ends, offset, strict=True)])
+    found = prismcore.replay(steps.graph()).iteration_time_ns
+    assert (np.abs(found - wanted) <= 0.05 * wanted).all(), (found, wanted)
+
+
+def begins(job):
+    """When each step began on the clock of the oracle."""
+    return [min(op.ready for program in programs for op in program) for programs in job.ops]
+
+
+def test_columns_are_those_of_the_file(tmp_path):
+    job = jobs.make_job(5, dp=2, pp=2, micro_batches=(3, 2), tp=2)
+    columns = jobs.rows(job)
+    trace = read_straggler(jobs.write(tmp_path / "t.parquet", columns), sizes_of(job))
+    assert [OPERATIONS[o] for o in trace.operation] == columns["optype"]
+    assert trace.rank.tolist() == columns["rank"]
+    assert trace.start_ns.tolist() == [round(t * 1e9) for t in columns["start_ts"]]
+    assert trace.ranks == [0, 2, 4, 6]
+    assert trace.step_time_ns().tolist() == jobs.evaluate(job)
+    assert [w.partition(" (")[0] for w in trace.warnings] == ["4 of 8 ranks are in the trace"]
+    assert tuple(o.label for o in Operation) == OPERATIONS
+
+
+@pytest.mark.parametrize("shape", [SHAPES[2], SHAPES[5]], ids=["blocking", "interleaved"])
+def test_absent_ranks_are_named_and_the_rest_replays(tmp_path, shape):
+    job = jobs.make_job(3, **shape)
+    absent = job.rank(1, 1), job.rank(0, 3)
+    steps = imported(tmp_path, job, absent=absent)
+    result = prismcore.replay(steps.graph())
+    text = " ".join(steps.warnings)
+    assert "no rank is there of dp 0 stage 3, dp 1 stage 1" in text
+    assert "have no other side in the trace" in text
+    assert result.ranks.tolist() == sorted(
+        job.rank(d, s) for d in range(job.dp) for s in range(job.pp) if job.rank(d, s) not in absent
+    )
+    assert result.iteration_time_ns.tolist() == steps.measured_ns.tolist()
+
+
+def test_tensor_parallel_ranks_that_are_there_meet(tmp_path):
+    """Two ranks at each place: layernorm gradients are reduced between them, messages go rank by rank."""
+    job = jobs.make_job(11, dp=1, pp=2, micro_batches=(2,), tp=2)
+    columns = jobs.rows(job)
+    twins = {k: list(v) for k, v in columns.items()}
+    twins["rank"] = [r + 1 for r in twins["rank"]]
+    both = {k: columns[k] + twins[k] for k in columns}
+    steps = straggler_steps(read_straggler(jobs.write(tmp_path / "t.parquet", both), sizes_of(job)))
+    assert steps.warnings == []
+    members = {name: set() for name, _ in steps.ops.communicators}
+    for name, ranks in steps.ops.communicators:
+        members[name].add(ranks)
+    assert members["layernorm-grads-all-reduce"] == {(0, 1), (2, 3)}
+    assert members["forward-pp-comm"] == {(0, 2), (1, 3)}
+    assert members["optimizer-clip-main-grad"] == {(0, 1, 2, 3)}
+    assert prismcore.replay(steps.graph()).iteration_time_ns.tolist() == jobs.evaluate(job)
+
+
+def test_lost_rows_are_told_and_the_rest_replays(tmp_path):
+    job = jobs.make_job(8, dp=2, pp=4, micro_batches=(6, 6), steps=3)
+    columns = jobs.rows(job)
+    kept = random.Random(1).sample(range(len(columns["rank"])), len(columns["rank"]) * 9 // 10)
+    lost = {k: [v[i] for i in sorted(kept)] for k, v in columns.items()}
+    steps = straggler_steps(read_straggler(jobs.write(tmp_path / "t.parquet", lost), sizes_of(job)))
+    assert any("no other side" in w for w in steps.warnings)
+    found = prismcore.replay(steps.graph()).iteration_time_ns
+    assert np.abs(found / steps.measured_ns - 1).max() < 1e-3
+
+
+def damaged(change):
+    job = jobs.make_job(2, dp=2, pp=2, micro_batches=(2, 2), steps=1)
+    columns = jobs.rows(job)
+    change(columns)
+    return columns
+
+
+def told(path, sizes=None):
+    """The error of an import and replay; "" where it works."""
+    try:
+        prismcore.replay(straggler_steps(read_straggler(path, sizes)).graph())
+    except prismcore.errors.PrismError as error:
+        return str(error)
+    return ""
+
+
+def put(column, at, value):
+    return lambda columns: columns[column].__setitem__(at, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("duration", 5, float("nan")), "row 5: duration nan found"),
+        (put("duration", 5, -1e-3), "row 5: duration -0.001 found"),
+        (put("start_ts", 0, float("inf")), "row 0: start_ts inf found"),
+        (put("start_ts", 0, 1e300), "row 0: start_ts 1e\\+300 found"),
+        (put("duration", 1, None), "1 rows without duration"),
+        (put("optype", 1, None), "1 rows without optype"),
+        (put("rank", 0, 5), "rank 5 found, expected one below 4"),
+        (put("rank", 0, 2**40), "row 0: rank 1099511627776 found"),
+        (put("rank", 0, -1), "row 0: rank -1 found"),
+        (put("stage", 0, 1), "rank 0 at data-parallel rank 0, stage 1 and at 0, 0 found"),
+        (put("seq_id", 2, 5), None),
+        (
+            lambda c: [v.append(v[0]) for v in c.values()],
+            "all-gather 0 of rank 0 in step 0 found twice",
+        ),
+        (lambda c: c.pop("gmc"), "gmc expected too"),
+        (lambda c: c.update(duration=["long"] * len(c["rank"])), "column duration of object found"),
+        (lambda c: c.update(rank=[0.5] * len(c["rank"])), "column rank of float64 found"),
+        (lambda c: c.update(optype=list(range(len(c["rank"])))), None),
+        (lambda c: [v.clear() for v in c.values()], "column"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, change, message):
+    path = jobs.write(tmp_path / "t.parquet", damaged(change))
+    sizes = JobSizes(dp=2, pp=2)
+    if message is None:  # odd, but possible, or told in another way
+        assert "\n" not in told(path, sizes)
+        return
+    with pytest.raises(TraceError, match=message) as caught:
+        straggler_steps(read_straggler(path, sizes))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_parquet(tmp_path):
+    whole = jobs.write(tmp_path / "t.parquet", damaged(lambda c: None)).read_bytes()
+    path = tmp_path / "bad.parquet"
+    for data in (b"", b"PAR1", whole[: len(whole) // 2], b"\0" * 1000, whole[:-40] + b"\xff" * 40):
+        path.write_bytes(data)
+        with pytest.raises(TraceError, match="not a readable parquet file"):
+            read_straggler(path)
+    with pytest.raises(TraceError, match="no such file"):
+        read_straggler(tmp_path / "absent.parquet")
+    with pytest.raises(TraceError, match="no such file"):
+        read_straggler(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(st.data())
+def test_any_changed_bytes_are_an_error_or_a_trace(tmp_path, data):
+    whole = bytearray(jobs.write(tmp_path / "t.parquet", damaged(lambda c: None)).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "changed.parquet"
+    path.write_bytes(whole)
+    assert "\n" not in told(path)
+
+
+def test_unknown_types_are_left_out_with_a_warning(tmp_path):
+    columns = damaged(put("optype", 0, "data-loading"))
+    trace = read_straggler(jobs.write(tmp_path / "t.parquet", columns))
+    assert "ops of unknown types are left out: data-loading (1)" in trace.warnings
+    assert any("sizes are taken from the trace (dp 2, pp 2, tp 1, world 4)" in w for w in trace.warnings)
+    columns["optype"] = ["?"] * len(columns["optype"])
+    with pytest.raises(TraceError, match="no ops found"):
+        read_straggler(jobs.write(tmp_path / "t.parquet", columns))
+
+
+def test_sizes_are_read_from_flat_yaml(tmp_path):
+    path = tmp_path / "meta.yaml"
+    path.write_text("trial_name: X: 1 # a\nrun_id: 0\n\ndp_size: 2 # replicas\npp_size: 4\ntp_size: '8'\n")
+    assert read_job_sizes(path) == JobSizes(dp=2, pp=4, tp=8, world=64)
+    for text, message in (
+        ("dp_size: 2\n", "no pp_size found"),
+        ("dp_size: two\npp_size: 1\n", "line 1: dp_size 'two' found"),
+        ("dp_size: 0\npp_size: 1\n", "dp size 0 found"),
+        ("dp_size: 1\npp_size: 99999999\n", "pp size 99999999 found"),
+        ("\0\1", "no dp_size found"),
+    ):
+        path.write_text(text)
+        with pytest.raises(TraceError, match=message):
+            read_job_sizes(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(TraceError, match="no UTF-8 text"):
+        read_job_sizes(path)
+    with pytest.raises(TraceError, match="No such file"):
+        read_job_sizes(tmp_path / "absent.yaml")
+
+
+def test_the_command_writes_a_graph_that_replays(tmp_path):
+    job = jobs.make_job(1, **SHAPES[5])
+    trace = jobs.write(tmp_path / "trace.parquet", jobs.rows(job))
+    out = tmp_path / "job.prism"
+    for sizes in (("--dp", 2, "--pp", 4, "--vpp", 2), ("--meta", tmp_path / "meta.yaml", "--tp", 1)):
+        (tmp_path / "meta.yaml").write_text("dp_size: 2\npp_size: 4\ntp_size: 9\nvpp_size: 2\n")
+        done = inside("import", "straggler", trace, *sizes, "-o", out, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        report = json.loads(done.stdout)
+        assert list(report) == IMPORT_KEYS
+        assert (report["world_size"], report["ranks"], report["iterations"]) == (8, 8, 2)
+        assert report["provenance"]["measured"] == 1
+        assert report["warnings"] == []
+    replayed = json.loads(inside("replay", out, "--json").stdout)
+    assert replayed["iteration_time_ns"] == jobs.evaluate(job)
+    shown = inside("import", "straggler", trace, "-o", out)
+    assert f"next: prism replay {out}" in shown.stdout
+    assert "warning: the job's sizes are taken from the trace" in shown.stdout
+
+
+def test_the_command_refuses_in_one_line(tmp_path):
+    trace = jobs.write(tmp_path / "trace.parquet", jobs.rows(jobs.make_job(1)))
+    out = tmp_path / "job.prism"
+    for args, code, message in (
+        (("--dp", 2), 2, "--dp and --pp are needed"),
+        (("--dp", 1, "--pp", 2), 1, "rank 3 found, expected one below 2"),
+        (("--meta", tmp_path / "none.yaml"), 1, "No such file"),
+    ):
+        done = inside("import", "straggler", trace, *args, "-o", out)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert inside("import", "straggler", trace, "-o", trace).returncode == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["AR", "ST"])
+def test_measured_jobs_replay_each_step(name):
+    if not (DATA / f"trace-{name}.parquet").exists():
+        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    sizes = read_job_sizes(DATA / f"meta-{name}.yaml")
+    steps = straggler_steps(read_straggler(DATA / f"trace-{name}.parquet", sizes))
+    published = json.loads((DATA / f"result-{name}.json").read_text())
+    actual = np.array([published["step_t_base"][str(s)] for s in steps.steps])
+    result = prismcore.replay(steps.graph())
+    assert np.abs(result.iteration_time_ns / 1e9 / actual - 1).mean() <= 1e-3
+    assert result.warnings == []
