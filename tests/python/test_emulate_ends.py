@@ -10,7 +10,7 @@ import pytest
 from test_emulate_threads import run
 
 from prismcore.emulate.sandbox import AbsentGiverError
-from prismcore.errors import DivergenceError, EmulateError
+from prismcore.errors import DivergenceError, EmulateError, RankFailedError
 from prismcore.graph import Graph
 from prismcore.launch.need import ObjectNeed
 from prismcore.replay import RankFailure, replay
@@ -50,6 +50,79 @@ def test_a_rule_that_does_not_return_after_the_end_of_the_program(tmp_path: Path
     for_ever = "    while True:\n        time.sleep(1)\n"
     with pytest.raises(EmulateError, match=r"rank 0 has come to the end .* left no record within 15 s"):
         run(tmp_path, "dist.all_reduce(x)\n", for_ever, kept=False, silence_s=15)
+
+
+SLOW = """
+import time
+from prismcore.launch.rank import RankRun
+
+finish = RankRun._call_sites
+
+def slow(self):
+    time.sleep(SLEEP)
+    return finish(self)
+
+RankRun._call_sites = slow
+"""
+
+LEAVES = f"""
+if rank == 0 and emulated:
+    exec({SLOW!r}, {{"SLEEP": SLEEP}})  # apart: what holds this program's names would keep x
+dist.all_reduce(x)
+torch.cuda.synchronize()
+if rank == 0 and emulated:
+    raise ValueError("the program's own failure")
+"""
+
+
+def leaves(sleep: int) -> str:
+    return LEAVES.replace("SLEEP}", f"{sleep}}}")
+
+
+@pytest.mark.torch
+def test_to_leave_is_no_silence_of_the_program(tmp_path: Path) -> None:
+    """A rank that writes its record has time of its own for that, so that reasons are not lost."""
+    with pytest.raises(RankFailedError, match=r"(?s)rank 0 .*ValueError: the program's own failure"):
+        run(tmp_path, leaves(12), "    ...\n", silence_s=8)
+
+
+@pytest.mark.torch
+def test_to_leave_has_an_end(tmp_path: Path) -> None:
+    body = leaves(600)
+    with pytest.raises(EmulateError, match=r"rank 0 has come to the end .* left no record within 8 s"):
+        run(tmp_path, body, "    ...\n", silence_s=8)
+
+
+STOPPED = """
+if rank == 0 and emulated:
+    os.kill(os.getpid(), 19)  # SIGSTOP
+dist.all_reduce(x)
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_is_stopped(tmp_path: Path) -> None:
+    told = r"rank 0 has launched nothing for 8 s: a signal or a debugger has stopped its process"
+    with pytest.raises(EmulateError, match=told):
+        run(tmp_path, STOPPED, "    ...\n", silence_s=8)
+
+
+CLOSED = """
+dist.all_reduce(x)
+torch.cuda.synchronize()
+if rank == 0 and emulated:
+    os.closerange(3, 1024)
+    kept = [open("mine", "w") for _ in range(50)]
+prismcore.mark_iteration()
+"""
+
+
+@pytest.mark.torch
+def test_a_program_that_closes_descriptors_that_are_not_its_own(tmp_path: Path) -> None:
+    with pytest.raises(RankFailedError, match="the program has closed file descriptors") as caught:
+        run(tmp_path, CLOSED, "    ...\n")
+    assert "Traceback" not in str(caught.value)
+    assert (tmp_path / "mine").read_bytes() == b""
 
 
 GIVES = """

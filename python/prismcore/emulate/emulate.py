@@ -129,6 +129,7 @@ class _Emulation:
                 ports,
                 world_size=self._graph.world_size,
                 silence_s=self._options.silence_s,
+                has_rules=self._options.rules is not None,
             )
             others = OtherMachines(machines, self._ranks, ports)
             try:
@@ -148,7 +149,7 @@ class _Emulation:
             done."""
             here.look_after()
             others.look_after()
-            here.check_silence(rank, silent_ns)
+            here.check_silence(rank, silent_ns, others.leaving)
 
         began = time.perf_counter()
         try:

@@ -44,6 +44,8 @@ class OtherMachines:
             _core.RemoteMachine(connection.detach(), ports, [numbers[rank] for rank in share])
             for connection, share in zip(machines.connections, self._shares, strict=True)
         ]
+        self.leaving: set[int] = set()
+        """Ranks there whose programs are over."""
         self._peaks: dict[int, Peaks] = {}
         self._words: dict[int, str] = {}
 
@@ -97,6 +99,7 @@ class OtherMachines:
             raise _failure_of(told["failed"])
         if "words" in told:
             self._words[number] = told["words"]
+        self.leaving.update(told.get("leaving", ()))
         for rank, peaks in told.get("peaks", {}).items():
             self._peaks[int(rank)] = (peaks[0], peaks[1])
 
@@ -112,7 +115,12 @@ def serve(graph: Graph, options: EmulateOptions, machines: Machines) -> None:
         ports = _core.PortMemory.create(len(ranks), timed=False)
         relay = _core.Relay(machines.connections[0].detach(), ports)
         sandbox = SandboxRanks(
-            launcher, ranks, ports, world_size=graph.world_size, silence_s=options.silence_s
+            launcher,
+            ranks,
+            ports,
+            world_size=graph.world_size,
+            silence_s=options.silence_s,
+            has_rules=options.rules is not None,
         )
         server = _Server(relay, sandbox)
         try:
@@ -146,9 +154,13 @@ class _Server:
         self._relay = relay
         self._sandbox = sandbox
         self._heard: dict[str, Any] = {}
+        self._leaving: set[int] = set()  # machine 0 knows of them
 
     def look_after(self) -> None:
         self._hear()
+        if new := self._sandbox.leaving - self._leaving:
+            self._leaving |= new
+            self._relay.send_text(json.dumps({"leaving": sorted(new)}))
         self._sandbox.look_after()
         if "over" in self._heard:
             raise _OverError

@@ -79,6 +79,7 @@ class SandboxRanks:
         *,
         world_size: int,
         silence_s: float,
+        has_rules: bool,
     ) -> None:
         self._launcher = launcher
         self._ranks = list(ranks)
@@ -86,8 +87,10 @@ class SandboxRanks:
         self._exchange = _core.ExchangeMemory.create(self._ranks)
         self._world_size = world_size
         self._silence_s = silence_s
+        self._has_rules = has_rules
         self._ends: dict[int, RankEnd] = {}
         self._given_up: set[int] = set()
+        self._leaving_since: dict[int, float] = {}
 
     def start(self) -> None:
         for number, rank in enumerate(self._ranks):
@@ -99,14 +102,29 @@ class SandboxRanks:
         for end in self._launcher.ends():
             self._take(end)
 
-    def check_silence(self, rank: int, silent_ns: int) -> None:
+    @property
+    def leaving(self) -> set[int]:
+        """Ranks whose programs are over, and that write their records or have ended."""
+        return {rank for rank in self._ranks if self._launcher.is_leaving(rank)}
+
+    def check_silence(self, rank: int, silent_ns: int, leaving: Collection[int] = ()) -> None:
         """`rank`, here or on another machine, has been waited for longest without doing more than ask
-        whether work is done, for so long. Raises EmulateError where that is too long."""
+        whether work is done, for so long. Raises EmulateError where that is too long.
+
+        ``leaving``: as :attr:`leaving`, of other machines. To leave, a rank has the same time once more.
+        """
         if silent_ns <= self._silence_s * 1e9:
             return
+        rank = self._kept_by(rank)
+        if rank in leaving or rank in self.leaving:
+            now = time.monotonic()
+            if now - self._leaving_since.setdefault(rank, now) > self._silence_s:
+                raise self._left_no_record(rank)
+            return
         raise EmulateError(
-            f"rank {self._kept_by(rank)} has launched nothing for {self._silence_s:g} s; expected ops of its "
-            "program: look for a sleep, an endless loop or input that never comes, or allow more (--silence)"
+            f"rank {rank} has launched nothing for {self._silence_s:g} s{self._stopped(rank)}; expected ops "
+            "of its program: look for a sleep, an endless loop or input that never comes, or allow more "
+            "(--silence)"
         )
 
     def give_up(self, failed: Collection[int]) -> None:
@@ -124,10 +142,7 @@ class SandboxRanks:
         while missing := set(ranks).difference(self._ends):
             end = self._launcher.end_within(self._silence_s)
             if end is None:
-                raise EmulateError(
-                    f"rank {min(missing)} has come to the end of its program but left no record within "
-                    f"{self._silence_s:g} s; look for a rule that does not return, or allow more (--silence)"
-                )
+                raise self._left_no_record(min(missing))
             self._take(end)
         return {rank: self._peaks(rank) for rank in ranks}
 
@@ -176,6 +191,16 @@ class SandboxRanks:
                 return rank
             seen.append(self._ranks[kept_by])
         return seen[-1]
+
+    def _left_no_record(self, rank: int) -> EmulateError:
+        place = "a rule or another thread" if self._has_rules else "another thread"
+        return EmulateError(
+            f"rank {rank} has come to the end of its program but left no record within {self._silence_s:g} s"
+            f"{self._stopped(rank)}; look for {place} of it that does not return, or allow more (--silence)"
+        )
+
+    def _stopped(self, rank: int) -> str:
+        return ": a signal or a debugger has stopped its process" if self._launcher.is_stopped(rank) else ""
 
     def _take(self, end: RankEnd) -> None:
         if end.rank in self._given_up:

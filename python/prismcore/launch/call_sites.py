@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
-__all__ = ["call_site", "here", "launches"]
+__all__ = ["call_site", "flight_records", "here", "launches"]
 
 # Innermost first: site-packages lies in the standard library's folder. As named and as resolved.
 _INSTALLED = tuple(
@@ -16,6 +19,37 @@ _INSTALLED = tuple(
     for key in ("purelib", "platlib", "stdlib", "platstdlib")
     for resolve in (str, os.path.realpath)
 )
+
+
+def flight_records() -> list[dict[str, Any]]:
+    """What torch's flight recorder holds, with the Python frames of each entry.
+
+    Raises RuntimeError where there is no flight recorder.
+    """
+    import torch
+
+    with _without_compiler(torch):
+        dump = torch._C._distributed_c10d._dump_nccl_trace(
+            includeCollectives=True, includeStackTraces=True, onlyActive=False
+        )
+    entries: list[dict[str, Any]] = pickle.loads(dump).get("entries", [])
+    return entries
+
+
+@contextmanager
+def _without_compiler(torch: ModuleType) -> Iterator[None]:
+    """To name frames of compiled code torch asks ``torch._inductor.codecache`` (``torch/csrc/profiler``,
+    2.14), and by asking imports it: 900 modules, more than a second. Where nothing has imported it,
+    nothing has been compiled."""
+    name = "_inductor"
+    if f"{torch.__name__}.{name}" in sys.modules or name in vars(torch):
+        yield
+        return
+    setattr(torch, name, ModuleType(name))
+    try:
+        yield
+    finally:
+        delattr(torch, name)
 
 
 def launches(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

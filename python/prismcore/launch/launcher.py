@@ -26,8 +26,8 @@ import prismcore
 from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
-from prismcore.launch.processes import kill_group
-from prismcore.launch.protocol import Channel, Values, read_record, write_record
+from prismcore.launch.processes import is_stopped, kill_group
+from prismcore.launch.protocol import Channel, Values, is_leaving, read_record, write_record
 
 __all__ = ["Launcher", "RankEnd"]
 
@@ -100,6 +100,8 @@ class _Running:
     record_fd: int
     output: _Output
     started: float
+    process: int = 0
+    """0: not known yet."""
     timed_out: bool = False
 
 
@@ -148,6 +150,14 @@ class Launcher:
     @property
     def running(self) -> list[int]:
         return list(self._running)
+
+    def is_leaving(self, rank: int) -> bool:
+        """The program of `rank` is over, and the rank writes its record, or has ended."""
+        return rank not in self._running or is_leaving(self._running[rank].record_fd)
+
+    def is_stopped(self, rank: int) -> bool:
+        """A signal or a debugger has stopped the process of `rank`."""
+        return rank in self._running and is_stopped(self._running[rank].process)
 
     def __enter__(self) -> Launcher:
         with contextlib.ExitStack() as undo:
@@ -312,7 +322,11 @@ class Launcher:
             received = self._channel.receive()
             if received is None:
                 raise self._parent_is_gone()
-            messages.append(received[0])
+            message = received[0]
+            if "forked" in message:
+                self._running[message["forked"]].process = message["process"]
+            else:
+                messages.append(message)
         return messages
 
     def _wait_until_ready(self) -> None:

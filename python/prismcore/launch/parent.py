@@ -185,6 +185,7 @@ class Parent:
         for fd in fds:
             os.close(fd)
         self._ranks[pid] = request["run"]
+        self._channel.send({"forked": request["run"], "process": pid})
 
     def _become(self, request: dict[str, Any], fds: list[int], parent_pid: int) -> NoReturn:
         os.setsid()

@@ -14,6 +14,7 @@ __all__ = [
     "children",
     "die_with_parent",
     "end_processes",
+    "is_stopped",
     "kill_group",
     "stop",
 ]
@@ -50,6 +51,15 @@ def children() -> set[int]:
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as listed:
             found.update(map(int, listed.read().split()))
     return found
+
+
+def is_stopped(pid: int) -> bool:
+    """A signal or a debugger has stopped the process; False where it is gone or not known (0)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as status:
+            return status.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False
 
 
 def end_processes(look: Callable[[], set[int]]) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Channel", "Values", "read_record", "write_record"]
+__all__ = ["Channel", "Values", "is_leaving", "read_record", "say_leaving", "write_record"]
 
 # How a rank that left a record ended.
 ENDED_BY_ITERATIONS = "iterations"
@@ -70,8 +70,19 @@ def write_record(fd: int, summary: dict[str, Any], graph: bytes, values: Values 
     head = json.dumps(summary | {"graph_bytes": len(graph), "value_bytes": sizes}).encode()
     tail = b"".join(part for parts in values.values() for part in parts)
     view = memoryview(len(head).to_bytes(8, "little") + head + graph + tail)
-    while view:
-        view = view[os.write(fd, view) :]
+    at = 0
+    while at < len(view):
+        at += os.pwrite(fd, view[at:], at)
+
+
+def say_leaving(fd: int) -> None:
+    """The rank's program is over, one way or the other: a record will be here soon."""
+    os.pwrite(fd, bytes(8), 0)
+
+
+def is_leaving(fd: int) -> bool:
+    """Whether a rank has said so, or has left its record already."""
+    return os.fstat(fd).st_size > 0
 
 
 def read_record(fd: int) -> tuple[dict[str, Any], bytes, Values] | None:

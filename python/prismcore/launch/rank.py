@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import json
 import os
-import pickle
 import runpy
 import signal
 import sys
@@ -41,8 +40,8 @@ from prismcore.launch.protocol import (
     ENDED_IN_NEED,
     ENDED_OUT_OF_MEMORY,
     Values,
-    write_record,
 )
+from prismcore.launch.record import Record, RecordClosedError
 from prismcore.launch.splits import announce_splits
 from prismcore.launch.standins import library_paths
 from prismcore.launch.store import GhostStore, pair_of_key
@@ -95,7 +94,7 @@ class RankRun:
     ) -> None:
         self.job = job
         self.rank = rank
-        self._record_fd = record_fd
+        self._record = Record(record_fd)
         self._want_groups = want_groups
         self._port = port
         self._started = time.perf_counter()
@@ -236,11 +235,9 @@ class RankRun:
         }
 
     def _call_sites(self) -> list[str]:
-        dump = torch._C._distributed_c10d._dump_nccl_trace
-        entries = pickle.loads(dump(includeCollectives=True, includeStackTraces=True, onlyActive=False))
         known: dict[tuple[tuple[str, int], ...], str] = {}
         sites = []
-        for entry in call_sites.launches(entries.get("entries", [])):
+        for entry in call_sites.launches(call_sites.flight_records()):
             frames = entry.get("frames", [])
             key = tuple((frame["filename"], frame["line"]) for frame in frames)
             if key not in known:
@@ -262,6 +259,7 @@ class RankRun:
         if os.getpid() != self._pid:
             os._exit(status)  # a process that the program forked: the record is not its own to write
         left_s = time.monotonic()
+        self._record.say_leaving()
         if threading.current_thread() is threading.main_thread():
             signal.signal(STOP_SIGNAL, signal.SIG_IGN)
         failed = end in (ENDED_BY_ERROR, ENDED_OUT_OF_MEMORY, ENDED_IN_NEED)
@@ -301,7 +299,10 @@ class RankRun:
             graph = _core.vgpu_finish(
                 peaks["requested"], peaks["allocated"], peaks["reserved"], "{}"
             ).to_bytes()
-            write_record(self._record_fd, summary, graph, self._objects.published)
+            self._record.write(summary, graph, self._objects.published)
+        except RecordClosedError as closed:
+            print(closed, file=sys.stderr)
+            status = status or 70
         except BaseException:
             traceback.print_exc()
             status = status or 70
