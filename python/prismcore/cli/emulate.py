@@ -53,7 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=parsing.positive_time_ns,
         default=300 * 10**9,
         metavar="TIME",
-        help="give up when the ranks that run do nothing, or leave no record, for so long (300s)",
+        help="give up when the ranks that run, or what is imported for them, do nothing for so long (300s)",
     )
     parser.add_argument("--json", action="store_true", help="machine output on stdout")
     add_perturbations(parser)

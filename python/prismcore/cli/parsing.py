@@ -186,6 +186,15 @@ def output_path(text: str) -> Path:
     return Path(text)
 
 
+def module_name(text: str) -> str:
+    """``package.module``."""
+    if not all(part.isidentifier() for part in text.split(".")):
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, expected the name of a module, such as package.module"
+        )
+    return text
+
+
 def positive_int(text: str) -> int:
     """A whole number of at least 1."""
     return _whole(text, 1)

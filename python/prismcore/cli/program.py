@@ -27,6 +27,7 @@ def add_program_flags(parser: argparse.ArgumentParser, *, routing: str | None, r
     )
     parser.add_argument(
         "--preload",
+        type=parsing.module_name,
         action="append",
         default=[],
         metavar="MODULE",

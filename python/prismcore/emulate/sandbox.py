@@ -41,6 +41,8 @@ def launcher_of(graph: Graph, options: EmulateOptions) -> Launcher:
         preload=options.preload,
         environment=options.environment,
         rank_timeout_s=float("inf"),
+        step_timeout_s=options.silence_s,
+        longer="--silence",
         routing=options.routing or metadata.get("routing") or "balanced",
         rules=options.rules,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from prismcore.errors import (
 )
 from prismcore.launch.launcher import RankEnd
 from prismcore.launch.need import ObjectNeed
+from prismcore.launch.processes import signal_name
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
 
 __all__ = ["failure_of"]
@@ -32,7 +32,7 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
     if summary is not None and summary["end"] == ENDED_OUT_OF_MEMORY:
         return _out_of_memory(end, summary, world_size)
     if end.exit_code < 0:
-        return _failed(end, f"was killed by {_signal_name(-end.exit_code)}")
+        return _failed(end, f"was killed by {signal_name(-end.exit_code)}")
     if summary is not None and (summary.get("error") or {}).get("type") in _TOLD_BY_US:
         return CollectError(f"rank {end.rank}: {summary['error']['text']}")
     if end.exit_code > 0:
@@ -56,13 +56,6 @@ def _failed(end: RankEnd, how: str) -> RankFailedError:
     if len(lines) <= 1:
         return RankFailedError(f"rank {end.rank} {how}: {lines[0] if lines else 'it wrote nothing'}")
     return RankFailedError(f"rank {end.rank} {how}; its last lines:\n  " + "\n  ".join(lines))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _out_of_memory(end: RankEnd, summary: Mapping[str, Any], world_size: int) -> OutOfMemoryError:

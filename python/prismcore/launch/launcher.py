@@ -26,7 +26,7 @@ import prismcore
 from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
-from prismcore.launch.processes import is_stopped, kill_group
+from prismcore.launch.processes import is_stopped, kill_group, signal_name
 from prismcore.launch.protocol import Channel, Values, is_leaving, read_record, write_record
 
 __all__ = ["Launcher", "RankEnd"]
@@ -34,6 +34,8 @@ __all__ = ["Launcher", "RankEnd"]
 _KEPT_OUTPUT = 64 << 10
 _LINES_TOLD = 15
 _GRACE_S = 0.8
+_LEAST_PREPARE_S = 60.0  # what is not the program's own is to be trusted for so long on a busy machine
+_ANSWER_S = 10.0  # the warm parent ends a rank at once
 _STOP_S = 5.0  # a rank writes its record in a fraction of a second, on a machine that is not busy
 _POLL_S = 0.2
 _READS_AT_ONCE = 64
@@ -124,7 +126,11 @@ class Launcher:
         preload: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         rank_timeout_s: float = 600.0,
+        step_timeout_s: float | None = None,
+        longer: str = "",
     ) -> None:
+        """``step_timeout_s``: one import, or the file of rules, may take so long before ranks start; None:
+        as long as a rank. ``longer``: the flag to allow more with."""
         self._setup = {
             "command": list(command),
             "folder": str(folder),
@@ -141,6 +147,8 @@ class Launcher:
         }
         self._environment = job_environment(os.environ, environment or {})
         self._rank_timeout_s = rank_timeout_s
+        self._step_timeout_s = rank_timeout_s if step_timeout_s is None else step_timeout_s
+        self._longer = longer
         self._running: dict[int, _Running] = {}
         self._unread: deque[dict[str, Any]] = deque()
         self._values_fd: int | None = None
@@ -330,6 +338,8 @@ class Launcher:
         return messages
 
     def _wait_until_ready(self) -> None:
+        doing, limit_s = "importing torch", max(self._step_timeout_s, _LEAST_PREPARE_S)
+        began = time.perf_counter()
         while True:
             interrupts.check()
             for message in self._poll(_POLL_S):
@@ -337,16 +347,33 @@ class Launcher:
                     raise CollectError(message["failed"])
                 if "ready" in message:
                     return
+                doing, limit_s = message["preparing"], self._step_timeout_s
+                began = time.perf_counter()
+            if time.perf_counter() - began > limit_s:
+                stopped = is_stopped(self._process.pid)
+                raise CollectError(
+                    f"{doing} has not ended within {limit_s:g} s, before any rank has started"
+                    f"{': a signal or a debugger has stopped the process' if stopped else ''}; look for a "
+                    f"sleep, an endless loop or input that never comes{self._or_longer()}"
+                )
+
+    def _or_longer(self) -> str:
+        return f", or allow more ({self._longer})" if self._longer else ""
 
     def _parent_is_gone(self) -> CollectError:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_GRACE_S)
         lines = [line for line in self._parent_output.drain().splitlines() if line.strip()]
-        told = "\n  ".join(lines[-_LINES_TOLD:]) or "(no output)"
-        return CollectError(
-            f"the process that prepares the ranks ended early (status {self._process.returncode}); "
-            f"its last lines:\n  {told}"
+        status = self._process.returncode
+        how = (
+            f"was killed by {signal_name(-status)}"
+            if status and status < 0
+            else f"ended early (status {status})"
         )
+        what = f"the process that prepares the ranks {how}"
+        if len(lines) <= 1:
+            return CollectError(f"{what}: {lines[0] if lines else 'it wrote nothing'}")
+        return CollectError(f"{what}; its last lines:\n  " + "\n  ".join(lines[-_LINES_TOLD:]))
 
     def _ended(self, message: dict[str, Any]) -> RankEnd:
         rank = message["ended"]
@@ -373,9 +400,15 @@ class Launcher:
     def _end_overdue(self) -> None:
         now = time.perf_counter()
         for rank, running in self._running.items():
-            if not running.timed_out and now - running.started > self._rank_timeout_s:
+            over_s = now - running.started - self._rank_timeout_s
+            if not running.timed_out and over_s > 0:
                 running.timed_out = True
                 self._send({"kill": rank})
+            if over_s > _ANSWER_S:
+                raise CollectError(
+                    f"rank {rank} has not ended within {self._rank_timeout_s:g} s (limit of a rank), and the "
+                    f"process that starts the ranks ({self._process.pid}) does not end it; is it stopped?"
+                )
 
     @staticmethod
     def _python_path() -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from prismcore import _core
 from prismcore.errors import PrismError
+from prismcore.launch.addresses import allow_addresses
 from prismcore.launch.environment import rank_environment
 from prismcore.launch.modules import Program, find_program, top_level_imports
 from prismcore.launch.processes import (
@@ -38,10 +39,16 @@ from prismcore.profiles.device import load_device
 
 if TYPE_CHECKING:
     from prismcore.launch.rank import RankJob
+    from prismcore.rules import Rule
 
 
 class SetupError(Exception):
     """Told to the collector in one line."""
+
+
+def _tell(channel: Channel, doing: str) -> None:
+    """For the collector, which ends what takes too long."""
+    channel.send({"preparing": doing})
 
 
 def _import_torch(gpus_per_node: int, device: _core.DeviceProfile) -> None:
@@ -63,10 +70,11 @@ def _import_torch(gpus_per_node: int, device: _core.DeviceProfile) -> None:
         late.install()
 
 
-def _import_modules(program: Program, preload: list[str], hang_up: int) -> None:
+def _import_modules(program: Program, preload: list[str], channel: Channel) -> None:
     import torch
 
     for name in preload:
+        _tell(channel, f"importing {name} (--preload)")
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # a module may do anything while it is imported
@@ -74,7 +82,8 @@ def _import_modules(program: Program, preload: list[str], hang_up: int) -> None:
             if not isinstance(error, ImportError):
                 told = f"importing it ended with {type(error).__name__}: {told}"
             raise SetupError(f"--preload {name}: {told}") from error
-    import_for_all_ranks(top_level_imports(program.source()), hang_up)
+    names = top_level_imports(program.source())
+    import_for_all_ranks(names, channel.fileno(), lambda name: _tell(channel, f"importing {name}"))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else every rank would write it again
     if torch.cuda.is_initialized():
@@ -84,7 +93,8 @@ def _import_modules(program: Program, preload: list[str], hang_up: int) -> None:
         )
 
 
-def _prepare(setup: dict[str, Any], hang_up: int) -> RankJob:
+def _prepare(setup: dict[str, Any], channel: Channel) -> RankJob:
+    allow_addresses()
     folder = Path(setup["folder"])
     os.chdir(folder)
     try:
@@ -98,6 +108,10 @@ def _prepare(setup: dict[str, Any], hang_up: int) -> RankJob:
     from prismcore.routing import parse_rule
     from prismcore.rules import load_rules
 
+    rules: tuple[Rule, ...] = ()
+    if setup["rules"] is not None:
+        _tell(channel, f"running the rules {setup['rules']}")
+        rules = tuple(load_rules(Path(setup["rules"])))
     job = RankJob(
         program=program,
         folder=str(folder),
@@ -108,11 +122,11 @@ def _prepare(setup: dict[str, Any], hang_up: int) -> RankJob:
         measure_host=setup["measure_host"],
         iterations=setup["iterations"],
         routing=parse_rule(setup["routing"]),
-        rules=() if setup["rules"] is None else tuple(load_rules(Path(setup["rules"]))),
+        rules=rules,
     )
     # As in a rank from here on: modules there hide installed ones.
     sys.path.insert(0, program.search_folder(str(folder)))
-    _import_modules(program, setup["preload"], hang_up)
+    _import_modules(program, setup["preload"], channel)
     return job
 
 
@@ -256,7 +270,7 @@ def main() -> None:
     adopt_orphans()
     started = time.perf_counter()
     try:
-        job = _prepare(setup, channel.fileno())
+        job = _prepare(setup, channel)
     except (SetupError, PrismError) as error:
         channel.send({"failed": str(error)})
         return

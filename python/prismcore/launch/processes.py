@@ -16,6 +16,7 @@ __all__ = [
     "end_processes",
     "is_stopped",
     "kill_group",
+    "signal_name",
     "stop",
 ]
 
@@ -79,6 +80,14 @@ def kill_group(leader: int, *, leader_lives: bool) -> None:
     if leader_lives:  # it may not lead its group yet
         with contextlib.suppress(ProcessLookupError):
             os.kill(leader, signal.SIGKILL)
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def stop(rank_process: int) -> None:

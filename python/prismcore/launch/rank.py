@@ -134,7 +134,7 @@ class RankRun:
             self._leave(ENDED_OUT_OF_MEMORY, status=1, error=self._describe_out_of_memory(error))
         except BaseException as error:
             _print_from_program(error)
-            self._leave(ENDED_BY_ERROR, status=1, error={"type": type(error).__name__, "text": str(error)})
+            self._leave(ENDED_BY_ERROR, status=1, error=_told(error))
         self._leave(ENDED_BY_PROGRAM)
 
     def _prepare(self) -> None:
@@ -210,7 +210,7 @@ class RankRun:
 
     def _rule_failed(self, error: BaseException) -> NoReturn:
         traceback.print_exception(error)
-        self._leave(ENDED_BY_ERROR, status=1, error={"type": type(error).__name__, "text": str(error)})
+        self._leave(ENDED_BY_ERROR, status=1, error=_told(error))
 
     def _iteration_ended(self) -> None:
         _core.vgpu_mark("iteration")
@@ -310,6 +310,14 @@ class RankRun:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(status)
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be had)"
+    return {"type": type(error).__name__, "text": text}
 
 
 def _door() -> ctypes.CDLL:

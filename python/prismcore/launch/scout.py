@@ -13,7 +13,7 @@ import itertools
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NoReturn
 
@@ -35,19 +35,24 @@ class _End(Enum):
     SLOW = "an import takes too long"
 
 
-def import_for_all_ranks(names: Sequence[str], hang_up: int | None = None) -> None:
+def import_for_all_ranks(
+    names: Sequence[str], hang_up: int | None = None, tell: Callable[[str], None] = lambda name: None
+) -> None:
     """Imports in order, but for own modules that do what only a rank may do, keep something running, or fail.
 
     ``hang_up``: a descriptor that becomes readable when nobody needs the result; then SystemExit.
+    ``tell`` is called with what is being imported.
     """
     left = list(names)
     while left:
         if is_installed(left[0]):
+            tell(left[0])
             _import(left.pop(0))
             continue
         own = list(itertools.takewhile(lambda name: not is_installed(name), left))
-        fine, end = _scout(own, hang_up)
+        fine, end = _scout(own, hang_up, tell)
         for name in own[:fine]:
+            tell(name)
             _import(name)
         del left[:fine]
         if fine == len(own):
@@ -69,7 +74,7 @@ def _import(name: str) -> None:
             importlib.import_module(name)
 
 
-def _scout(names: Sequence[str], hang_up: int | None) -> tuple[int, _End]:
+def _scout(names: Sequence[str], hang_up: int | None, tell: Callable[[str], None]) -> tuple[int, _End]:
     """How many of the names, from the first on, may be imported, and what is with the one after these."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -87,7 +92,7 @@ def _scout(names: Sequence[str], hang_up: int | None) -> tuple[int, _End]:
     os.close(write_end)
     process = os.pidfd_open(pid)  # what it started may hold the pipe open for longer
     try:
-        return _listen(read_end, process, hang_up)
+        return _listen(names, read_end, process, hang_up, tell)
     finally:
         os.close(process)
         os.close(read_end)
@@ -96,10 +101,14 @@ def _scout(names: Sequence[str], hang_up: int | None) -> tuple[int, _End]:
         end_processes(lambda: children() - others)
 
 
-def _listen(read_end: int, process: int, hang_up: int | None) -> tuple[int, _End]:
+def _listen(
+    names: Sequence[str], read_end: int, process: int, hang_up: int | None, tell: Callable[[str], None]
+) -> tuple[int, _End]:
     watched = [read_end, process, *([] if hang_up is None else [hang_up])]
     fine, end = 0, _End.LEFT_OUT
     while True:
+        if fine < len(names):
+            tell(names[fine])
         ready, _, _ = select.select(watched, [], [], TIMEOUT_S)
         if not ready:
             return fine, _End.SLOW
