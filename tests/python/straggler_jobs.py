@@ -24,7 +24,7 @@ TRAIN = "forward-compute", "backward-compute"
 FUSED = {("forward-send", "backward-recv"), ("backward-send", "forward-recv")}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Op:
     """One op of a rank: begins ``gap`` ns after all of ``after`` ended, ends ``length`` ns after the last of
     its ``group`` is ready."""
@@ -174,6 +174,10 @@ def make_job(seed, *, dp=2, pp=2, vpp=1, micro_batches=(4, 4), blocking=True, st
         for members in groups.values():
             for op in members:
                 op.length = members[0].length  # one transfer
+        for op in (op for program in programs for op in program):
+            for other in op.joined:  # a trace shows one end of a launch, so no more than one length
+                for member in groups[other.key]:
+                    member.length = op.length
         job.ops.append(programs)
     evaluate(job)
     return job

@@ -28,6 +28,7 @@ FLAGS = {
     "emulate": "--clock --fail-ranks --help --jitter --json --on-divergence --preload --routing --rules "
     "--sandbox --silence --slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
+    "stragglers": "--help --json -h",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
     "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --plot "
@@ -50,6 +51,20 @@ IMPORT_KEYS = [
     "ops",
     "provenance",
     "file_bytes",
+    "wall_time_s",
+    "warnings",
+]
+STRAGGLER_KEYS = [
+    "slowdown",
+    "iteration_time_ns",
+    "without_gaps_ns",
+    "ideal_ns",
+    "by_operation",
+    "by_stage",
+    "by_dp_rank",
+    "slowest_workers",
+    "m_slowest_workers",
+    "m_last_stage",
     "wall_time_s",
     "warnings",
 ]

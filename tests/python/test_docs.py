@@ -43,6 +43,7 @@ def test_every_flag_is_documented_and_no_other():
         ("replay", {*test_cli.REPLAY_KEYS, "failure", "ranks"}),
         ("emulate", {*test_cli.EMULATE_KEYS, *test_cli.EMULATE_RANK_KEYS}),
         ("export perfetto", {*test_cli.EXPORT_KEYS}),
+        ("stragglers", {*test_cli.STRAGGLER_KEYS}),
         ("spare place", {*test_cli_spare.PLACE_KEYS}),
         ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
         ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),

@@ -10,11 +10,23 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import prismcore
-from prismcore.cli import check, collect, doctor, emulate, export, import_, info, output, replay, spare
+from prismcore.cli import (
+    check,
+    collect,
+    doctor,
+    emulate,
+    export,
+    import_,
+    info,
+    output,
+    replay,
+    spare,
+    stragglers,
+)
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, import_, info, check, replay, emulate, export, spare, doctor)
+COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, spare, doctor)
 
 EXIT_OK = 0
 EXIT_USER_ERROR = 1

@@ -34,6 +34,7 @@ class _Placed:
     free: Ints  #: when all that the launch waits for has ended
     begin: Ints  #: of the launch: as measured, or later where it is not free yet
     met: Ints  #: latest begin of the meeting
+    duration: Ints
 
 
 def time_rows(rows: Rows, waits: Waits, meetings: Meetings) -> Timing:
@@ -44,10 +45,7 @@ def time_rows(rows: Rows, waits: Waits, meetings: Meetings) -> Timing:
     members.
     """
     placed = _place(rows, waits, meetings)
-    end = np.where(meetings.size == 1, rows.end_ns, segment_reduce(np.minimum, rows.end_ns, meetings.id))
-    return Timing(
-        gap_ns=np.maximum(placed.begin - placed.free, 0), duration_ns=np.maximum(end - placed.met, 0)
-    )
+    return Timing(gap_ns=np.maximum(placed.begin - placed.free, 0), duration_ns=placed.duration)
 
 
 def drop_circles(rows: Rows, waits: Waits, meetings: Meetings) -> int:
@@ -66,19 +64,20 @@ def drop_circles(rows: Rows, waits: Waits, meetings: Meetings) -> int:
 
 
 def _place(rows: Rows, waits: Waits, meetings: Meetings) -> _Placed:
-    alone = meetings.size == 1
-    earliest_end = segment_reduce(np.minimum, rows.end_ns, meetings.id)
-    ends = launch_ends(rows, np.where(alone, rows.end_ns, earliest_end))
     number = np.cumsum(rows.launch == np.arange(len(rows.launch))) - 1
+    ends = launch_ends(rows, segment_reduce(np.minimum, rows.end_ns, meetings.id))
     for _ in range(MOST_PASSES):
         free = segment_reduce(np.maximum, _free(waits, ends), number)
         begin = segment_reduce(np.maximum, np.maximum(rows.start_ns, free), number)
         met = segment_reduce(np.maximum, begin, meetings.id)
-        found = launch_ends(rows, np.maximum(np.where(alone, rows.end_ns, earliest_end), met))
+        # Parts of a launch end together: what they take counts from when the last of them could begin.
+        left = rows.end_ns - segment_reduce(np.maximum, met, number)
+        duration = np.maximum(segment_reduce(np.minimum, left, meetings.id), 0)
+        found = launch_ends(rows, met + duration)
         if np.array_equal(found, ends):
             break
         ends = found
-    return _Placed(free=free, begin=begin, met=met)
+    return _Placed(free=free, begin=begin, met=met, duration=duration)
 
 
 def _free(waits: Waits, ends: Ints) -> Ints:

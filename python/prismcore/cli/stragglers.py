@@ -1,0 +1,77 @@
+"""``prism stragglers``: what slow ops, stages and workers cost a job."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prismcore.cli import output
+from prismcore.cli.graphs import open_graph
+
+if TYPE_CHECKING:
+    from prismcore.stragglers import StragglerReport
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "stragglers",
+        help="what slow operations, stages and workers cost",
+        description="Replay a graph with its stragglers removed, wholly and in part: every op takes what "
+        "ops of its kind take elsewhere, but for those of one operation, stage or data-parallel rank.",
+    )
+    parser.add_argument("graph", type=Path, metavar="JOB.prism")
+    parser.add_argument("--json", action="store_true", help="machine output on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from prismcore.report.warnings import graph_warnings
+    from prismcore.stragglers import analyse
+
+    begin = time.perf_counter()
+    graph = open_graph(args.graph)
+    report = analyse(graph)
+    warnings = graph_warnings(graph)
+    if not report.by_stage:
+        warnings.append(
+            "the graph does not say which rank is which worker, so there is nothing by stage and worker; "
+            "prism import straggler notes it"
+        )
+    if args.json:
+        wall = time.perf_counter() - begin
+        output.show_json({**report.to_json(), "wall_time_s": wall, "warnings": warnings})
+        return 0
+    _show(str(args.graph), report)
+    output.show_warnings(warnings)
+    return 0
+
+
+def _show(title: str, report: StragglerReport) -> None:
+    from prismcore.report.table import fields_table, rows_table
+    from prismcore.report.units import format_ns, format_share
+
+    fields = [
+        ("iteration time", f"{format_ns(round(report.iteration_time_ns))} (mean, as in the graph)"),
+        ("without gaps", format_ns(round(report.without_gaps_ns))),
+        ("without stragglers", format_ns(round(report.ideal_ns))),
+        ("slowdown S", f"{report.slowdown:.3f}"),
+    ]
+    if report.slowest_workers:
+        workers = ", ".join(f"dp {dp} stage {stage}" for dp, stage in report.slowest_workers)
+        for name, share in (
+            (f"share of the slowest ({workers})", report.m_slowest_workers),
+            ("share of the last stage", report.m_last_stage),
+        ):
+            fields.append((name, "nothing to gain" if share is None else format_share(share)))
+    output.show(fields_table(title, fields))
+    groups = (
+        ("operation", dict(sorted(report.by_operation.items(), key=lambda item: -item[1]))),
+        ("stage", {str(k): v for k, v in report.by_stage.items()}),
+        ("dp rank", {str(k): v for k, v in report.by_dp_rank.items()}),
+    )
+    for what, slowdowns in groups:
+        if slowdowns:
+            rows = [(name, f"{slowdown:.4f}") for name, slowdown in slowdowns.items()]
+            output.show("", rows_table(f"by one {what}", (what, "slowdown"), rows))
