@@ -34,7 +34,10 @@ struct DeadlockError : Error {
 
 // Members of a communicator disagree about the op they meet in.
 struct MismatchError : Error {
-  using Error::Error;
+  MismatchError(const std::string& text, std::uint32_t of, std::uint64_t at)
+      : Error(text), rank(of), op(at) {}
+  std::uint32_t rank;  // in the world, of one of them: the receiver of a message
+  std::uint64_t op;    // number of its op in its program
 };
 
 // A rank that runs does something else than the graph recorded of it.

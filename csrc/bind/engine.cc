@@ -72,6 +72,11 @@ nb::typed<nb::dict, nb::str, nb::any> to_dict(ReplayResult result) {
   out["device_time_ns"] = result.device_time_ns;
   out["warnings"] = result.warnings;
   out["diverged"] = result.diverged;
+  nb::list odd_polls;
+  for (const OddPolls& odd : result.odd_polls) {
+    odd_polls.append(nb::make_tuple(odd.rank, odd.asked, odd.recorded, odd.op));
+  }
+  out["odd_polls"] = odd_polls;
   out["failure"] = nb::none();
   if (result.failure) out["failure"] = to_dict(std::move(*result.failure));
   out["late_ns"] = result.late_ns;

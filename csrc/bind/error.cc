@@ -13,6 +13,15 @@ void raise(const char* name, const Error& error) {
   PyErr_SetString(type.ptr(), error.what());
 }
 
+// One that names a rank and its op.
+template <class PlacedError>
+void raise_placed(const char* name, const PlacedError& e) {
+  nb::object error = nb::module_::import_("prismcore.errors").attr(name)(e.what());
+  error.attr("rank") = e.rank;
+  error.attr("op") = e.op;
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+}
+
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
@@ -25,12 +34,9 @@ void translate(const std::exception_ptr& pointer, void*) {
   } catch (const DeadlockError& e) {
     raise("DeadlockError", e);
   } catch (const MismatchError& e) {
-    raise("MismatchError", e);
+    raise_placed("MismatchError", e);
   } catch (const DivergenceError& e) {
-    nb::object error = nb::module_::import_("prismcore.errors").attr("DivergenceError")(e.what());
-    error.attr("rank") = e.rank;
-    error.attr("op") = e.op;
-    PyErr_SetObject(error.type().ptr(), error.ptr());
+    raise_placed("DivergenceError", e);
   } catch (const SpareError& e) {
     raise("SpareError", e);
   } catch (const Error& e) {

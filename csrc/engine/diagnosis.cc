@@ -147,7 +147,8 @@ void Replayer::check_meeting(std::uint32_t c, std::uint64_t n, const Meeting& m,
   };
   if (!skipped(m.first_rank, part, b)) skipped(i, first, a);
   throw MismatchError(cat(text, "; all members must call the same collectives in the same order",
-                          those_that_left()));
+                          those_that_left()),
+                      b.rank, b.op);
 }
 
 void Replayer::message_mismatch(const Message& m) const {
@@ -155,12 +156,14 @@ void Replayer::message_mismatch(const Message& m) const {
   const Place receive = place_of(m.receive.rank, m.receive.block, m.receive.part->op);
   const std::uint32_t c = ranks_[m.send.rank].slots[m.send.part->slot].communicator;
   const bool bytes = m.send.part->bytes != m.receive.part->bytes;
-  throw MismatchError(cat(
-      "a message on communicator '", graph_.communicator(c).name,
-      "' is sent and received with different ", bytes ? "sizes" : "data types", ": ",
-      describe(send), ", ", describe(receive),
-      "; sends and receives of a pair match in order, so one of them may be missing or misplaced",
-      bytes ? ", or the split tables of the two ranks disagree" : "", those_that_left()));
+  throw MismatchError(
+      cat("a message on communicator '", graph_.communicator(c).name,
+          "' is sent and received with different ", bytes ? "sizes" : "data types", ": ",
+          describe(send), ", ", describe(receive),
+          "; sends and receives of a pair match in order, so one of them may be missing or "
+          "misplaced",
+          bytes ? ", or the split tables of the two ranks disagree" : "", those_that_left()),
+      receive.rank, receive.op);
 }
 
 // Whether a rank has issued its part but its stream has not come to it, or only after it failed.
@@ -262,7 +265,8 @@ void Replayer::check_membership(const Stuck& s) const {
       throw MismatchError(cat("ranks disagree about the members of communicator '", wanted.name,
                               "': ", describe(s.place), " has ranks ", list_ranks(wanted.members),
                               ", rank ", ranks_[i].rank, " has ranks ", list_ranks(other.members),
-                              "; all members must create the group with the same list"));
+                              "; all members must create the group with the same list"),
+                          s.place.rank, s.place.op);
     }
   }
 }

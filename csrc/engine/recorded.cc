@@ -106,11 +106,9 @@ bool Recorded::same(const Post& post, const Op& op) const {
   return post.what == kernels_[op.ref];
 }
 
-std::string Recorded::polling() const {
+std::optional<OddPolls> Recorded::odd_polls() const {
   if (first_odd_ == UINT64_MAX) return {};
-  return cat("rank ", view_.rank, " asked ", asked_, " times whether something was done, and ",
-             recorded_asks_, " times where it recorded, first before op ", first_odd_,
-             ": the answers depend on its peers, so times after that may differ from the replay's");
+  return OddPolls{view_.rank, asked_, recorded_asks_, first_odd_};
 }
 
 std::uint32_t Recorded::slot_of(const Post& post) {
@@ -179,8 +177,10 @@ void Recorded::stop(std::string_view difference) const {
 
 std::string Recorded::advice() const {
   // An allocator that polls frees, and so asks the device, at other points.
-  if (const std::string odd = polling(); !odd.empty()) {
-    return cat("; ", odd, ", and what it does next may too");
+  if (const auto odd = odd_polls()) {
+    return cat("; it asked ", odd->asked, " times whether something was done before that, and ",
+               odd->recorded, " times where it recorded, first before op ", odd->op,
+               ": the answers depend on its peers, and so may what it does next");
   }
   if (view_.origin != RankOrigin::inferred) {
     return "; give the arguments that the graph was collected with, or collect again";

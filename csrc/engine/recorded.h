@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/outside.h"
+#include "engine/replay.h"
 #include "graph/graph.h"
 
 namespace prism::engine {
@@ -31,8 +33,8 @@ class Recorded {
   const std::string& left() const noexcept { return left_; }
   [[noreturn]] void stop(std::string_view difference) const;
   std::uint64_t ops() const noexcept { return at_; }
-  // One line where the rank asked more or less often than it recorded; empty where it did not.
-  std::string polling() const;
+  // Where the rank asked more or less often than it recorded.
+  std::optional<OddPolls> odd_polls() const;
 
  private:
   const Op* expected();  // null: the recorded program is over

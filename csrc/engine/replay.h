@@ -48,6 +48,14 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
+// A rank outside that asked whether work was done more or less often than it recorded: each poll
+// costs its host time, so that it may take another time than in the replay.
+struct OddPolls {
+  std::uint32_t rank;
+  std::uint64_t asked, recorded;
+  std::uint64_t op;  // before which the numbers first differed, queries left out
+};
+
 struct ReplayResult {
   // Iterations that every rank ends. No iteration marks at all: the whole program is one.
   std::uint32_t iterations = 0;
@@ -66,6 +74,7 @@ struct ReplayResult {
   std::vector<std::int64_t> late_ns;
   std::vector<std::string> warnings;
   std::vector<std::uint32_t> diverged;   // outside ranks that left their recorded program
+  std::vector<OddPolls> odd_polls;       // of outside ranks that did not
   std::optional<FailureReport> failure;  // where ranks are to fail
 };
 

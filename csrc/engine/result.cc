@@ -73,8 +73,7 @@ ReplayResult Replayer::result() {
       warnings_.push_back(cat(recorded.left(), "; ghosts followed it from there"));
       continue;
     }
-    std::string odd = recorded.polling();
-    if (!odd.empty()) warnings_.push_back(std::move(odd));
+    if (const auto odd = recorded.odd_polls()) out.odd_polls.push_back(*odd);
   }
   out.warnings = std::move(warnings_);
   return out;

@@ -64,6 +64,8 @@ class MismatchError(PrismError):
     """Members of a communicator disagree about the op they meet in."""
 
     exit_code = 3
+    rank: int = -1  #: one of them, the receiver of a message; -1: not known
+    op: int = -1  #: number of its op in its program
 
 
 class DivergenceError(PrismError):
@@ -80,6 +82,8 @@ class StoppedError(PrismError):
 
     exit_code = 3
     report: Any = None
+    result: Any = None
+    """Of an emulation (``prismcore.emulate.EmulateResult``): what came until then."""
 
 
 class CollectError(PrismError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["MAX_RANK", "format_ranks", "parse_ranks"]
+__all__ = ["MAX_RANK", "format_ranks", "named_ranks", "parse_ranks"]
 
 MAX_RANK = 2**24 - 1  # a typing error must not become a list of billions
 
@@ -18,11 +18,14 @@ def parse_ranks(text: str, *, most: int = MAX_RANK) -> list[int]:
     Raises:
         ValueError: names the part that is no rank or range, runs backwards, or is above `most`.
     """
+    if not text.strip():
+        raise ValueError("found no rank, expected ranks and ranges such as 0,8,16-31")
     spans: list[tuple[int, int]] = []
     for part in map(str.strip, text.split(",")):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"found {part!r} in {text!r}, expected ranks and ranges such as 0,8,16-31")
+            found = f"{part!r}" if part == text.strip() else f"{part!r} in {text!r}"
+            raise ValueError(f"found {found}, expected ranks and ranges such as 0,8,16-31")
         first = int(match[1])
         last = first if match[2] is None else int(match[2])
         if last < first:
@@ -45,3 +48,9 @@ def format_ranks(ranks: Iterable[int]) -> str:
         else:
             spans.append([rank, rank])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def named_ranks(ranks: Iterable[int]) -> str:
+    """``[3]`` as ``rank 3``, ``[0, 1, 2]`` as ``ranks 0-2``."""
+    found = set(ranks)
+    return f"{'rank' if len(found) == 1 else 'ranks'} {format_ranks(found)}"

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import prismcore
 from prismcore.cli.main import build_parser, main, split_program
 from prismcore.profiles.cluster import cluster_text
+from prismcore.units import format_ns
 
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
@@ -84,6 +86,8 @@ INFO_KEYS = [
     "iterations",
     "file_bytes",
     "device",
+    "command",
+    "rules",
     "provenance",
     "digest",
     "communication_digest",
@@ -369,7 +373,9 @@ def test_replay_with_ranks_that_fail(graphs):
     assert all(set(wait) == WAIT_KEYS for wait in failure["waits"])
     shown = inside("replay", job, "--fail-ranks", f"1@{second}ns")
     assert shown.returncode == 3
-    assert f"failed: rank 1 at {second} ns, after 1 iterations; 2 of 3 ranks wait for ever" in shown.stdout
+    told = f"failed: rank 1 at {format_ns(second)}, after 1 iteration; 2 of 3 ranks wait for ever"
+    assert told in shown.stdout
+    assert " ns" not in shown.stdout.partition("\n\n")[0]
     early = inside("replay", job, "--fail-ranks", "1@0ns")
     assert early.returncode == 3
     assert "no iteration ended on all ranks" in early.stdout
@@ -438,16 +444,16 @@ def test_files_that_are_no_graph_exit_1_in_one_line(graphs, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("info", "--ranks", "7"), "ranks 7 found, expected ranks that the graph holds: 0-2"),
-        (("replay", "--ranks", "1-9"), "ranks 3-9 found"),
-        (("replay", "--slow-rank", "5:2"), "ranks 5 found"),
+        (("info", "--ranks", "7"), "--ranks: rank 7 found, expected ranks that the graph holds: 0-2"),
+        (("replay", "--ranks", "1-9"), "--ranks: ranks 3-9 found"),
+        (("replay", "--slow-rank", "5:2"), "--slow-rank: rank 5 found"),
         (("replay", "--slow-rank", "1:absent.csv"), "absent.csv: cannot be read"),
-        (("replay", "--slow-link", "5-0:2"), "ranks 5 found"),
-        (("replay", "--fail-ranks", "0,4-5@1s"), "ranks 4-5 found"),
-        (("replay", "--slow-link", "0-5:2"), "ranks 5 found"),
+        (("replay", "--slow-link", "5-0:2"), "--slow-link: rank 5 found"),
+        (("replay", "--fail-ranks", "0,4-5@1s"), "--fail-ranks: ranks 4-5 found"),
+        (("replay", "--slow-link", "0-5:2"), "--slow-link: rank 5 found"),
         (("replay", "--profile", "h1000"), "h1000"),
         (("replay", "--cluster", "absent.toml"), "absent.toml"),
-        (("export", "perfetto", "--ranks", "4", "-o", "x.pftrace"), "ranks 4 found"),
+        (("export", "perfetto", "--ranks", "4", "-o", "x.pftrace"), "--ranks: rank 4 found"),
         (("export", "perfetto", "--iteration", "3", "-o", "x.pftrace"), "iteration 3 found"),
         (("export", "perfetto", "-o", "no/such/x.pftrace"), "no/such"),
         (("export", "perfetto", "-o", "."), "is a folder"),
@@ -493,6 +499,57 @@ def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path):
     assert done.returncode == 1
     assert "expected one of a100-8x, b200-8x, h100-8x, h200-8x" in done.stderr
     assert "did you mean 'h100-8x'?" in done.stderr
+
+
+def test_info_shows_the_whole_command_and_the_rules(tmp_path):
+    command = ["train.py", *(f"--flag-{k}=a value" for k in range(40))]
+    metadata = {**jobs.METADATA, "command": command, "rules": {"1 recv": 24, "2 odd": 1}}
+    metadata["rules_file"] = {"name": "rules.py", "sha256": "0"}
+    path = tmp_path / "job.prism"
+    jobs.pipeline(metadata=metadata).save(path)
+    report = json.loads(inside("info", path, "--json").stdout)
+    assert (report["command"], report["rules"]) == (command, metadata["rules"])
+    shown = inside("info", path).stdout
+    _, _, after = shown.partition("program ")
+    program = after.partition("\ndevice ")[0]
+    assert shlex.split(" ".join(program.split())) == command
+    assert "rules.py: recv (24 calls), odd (1 call)" in shown
+    jobs.pipeline(metadata={}).save(path)
+    report = json.loads(inside("info", path, "--json").stdout)
+    assert (report["command"], report["rules"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (
+            ("emulate", "x.prism", "--sandbox", "1", "train.py", "-x"),
+            "unrecognized arguments: train.py -x; put -- before the program: prism emulate ... -- train.py "
+            "-x (see prism emulate --help)",
+        ),
+        (
+            ("collect", "--world-size", "8", "-o", "x.prism", "train.py"),
+            "put -- before the program: prism collect ... -- train.py (see prism collect --help)",
+        ),
+        (
+            ("emulate", "x.prism", "--sandbox", "1", "--iterations", "3", "--", "train.py"),
+            "--iterations is that of the collection, which the graph holds (see prism emulate --help)",
+        ),
+        (
+            ("emulate", "x.prism", "--sandbox", "1", "--world-size=8", "--", "train.py"),
+            "--world-size is that of the collection",
+        ),
+        (("replay", "x.prism", "--no"), "unrecognized arguments: --no (see prism replay --help)"),
+        (("info", "x.prism", "--ranks", ""), "found no rank, expected ranks and ranges such as 0,8,16-31"),
+        (("info", "x.prism", "--ranks", "a"), "found 'a', expected ranks"),
+        (("info", "x.prism", "--ranks", "1,a"), "found 'a' in '1,a', expected ranks"),
+    ],
+)
+def test_usage_errors_say_what_to_do(args, words):
+    done = inside(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_info_names_the_routing_rule_where_there_is_one(tmp_path):

@@ -1,8 +1,10 @@
 """``prism emulate`` as a user meets it, above all when things go wrong: in bounded time, with the rank's
 name, and without anything left behind."""
 
+import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import jobs
 import pytest
 from test_cli import EMULATE_KEYS, EMULATE_RANK_KEYS, ENVIRONMENT, inside, prism
 from test_cli_collect import INTERRUPTIBLE, runs_here
+
+from prismcore.units import format_ns
 
 pytestmark = pytest.mark.torch
 
@@ -44,6 +48,9 @@ try:
                 if os.fork() == 0:
                     sys.exit(0)
                 os.wait()
+            if "flood" in how:
+                for number in range(200_000):
+                    print(number, file=sys.stderr if number % 3 else sys.stdout)
             if "print" in how:
                 print("x" * 999 * 10000, flush=True)
             if "sleep" in how:
@@ -60,6 +67,9 @@ try:
         for p in model.parameters():
             dist.all_reduce(p.grad)
         optimizer.step()
+        if "talk" in how:
+            print("out", step)
+            print("err", step, file=sys.stderr)
         if "hog" in how:
             torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
 finally:
@@ -102,11 +112,17 @@ def emulate(folder, *how, job="job", flags=(), sandbox="0-1", **kwargs):
     return prism(*command, cwd=folder, **kwargs)
 
 
+def own(stderr):
+    """What prism itself says, without what it passes on and what it says at the start."""
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(("[rank ", "prism: warning: ")))
+
+
 def test_json(clean):
     slow = ("--slow-rank", "0:1.5", "--slow-link", "0-1:2", "--jitter", "7:0.1")
     done = emulate(clean, sandbox="1", flags=("--json", *slow))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr == "[rank 1] arguments []\n"
     report = json.loads(done.stdout)  # nothing of the program's own output
     assert list(report) == EMULATE_KEYS
     assert list(report["sandbox"]) == ["1"]
@@ -128,15 +144,35 @@ def test_a_ghost_and_a_sandbox_that_are_made_to_fail(clean):
     for sandbox in ("0", "0-1"):
         begin = time.monotonic()
         done = emulate(clean, sandbox=sandbox, flags=("--json", "--fail-ranks", f"1@{at}"))
-        assert (done.returncode, done.stdout) == (3, ""), done.stderr
-        assert f"failed: rank 1 at {at.removesuffix('ns')} ns" in done.stderr
-        assert "rank 0 on communicator" in done.stderr
-        assert "all_reduce" in done.stderr
-        assert " at train.py" in done.stderr
-        assert "for rank 1" in done.stderr
+        assert (done.returncode, own(done.stderr)) == (3, "")
+        report = json.loads(done.stdout)
+        assert list(report) == [*EMULATE_KEYS, "failure"]
+        told = inside("replay", clean / "job.prism", "--json", "--fail-ranks", f"1@{at}")
+        assert report["failure"] == json.loads(told.stdout)["failure"]
+        assert report["failure"]["stopped"]
+        assert report["median_iteration_time_ns"] == first
+        assert report["sandbox"]["0"]["iteration_time_ns"] == [first]
+        assert report["sandbox"]["0"]["peak_allocated_bytes"] is None
         assert time.monotonic() - begin < 120
-    late = emulate(clean, sandbox="0-1", flags=("--json", "--fail-ranks", "1@1000s"))
+    shown = emulate(clean, sandbox="0", flags=("--fail-ranks", f"1@{at}"))
+    assert (shown.returncode, own(shown.stderr)) == (3, "")
+    failed, wait, empty = shown.stdout.splitlines()[:3]
+    assert failed == (
+        f"failed: rank 1 at {format_ns(first + second // 2)}, after 1 iteration; 1 of 2 ranks waits for ever"
+    )
+    assert wait.startswith("rank 0 on communicator 'default_pg:0' (collective ")
+    assert "all_reduce" in wait
+    assert " at train.py" in wait
+    assert wait.endswith(" ms, for rank 1")
+    assert not empty
+    assert "(median of 1)" in shown.stdout
+    early = emulate(clean, sandbox="0", flags=("--fail-ranks", "1@0ns"))
+    assert early.returncode == 3
+    assert "no iteration ended on all ranks" in early.stdout
+    late = emulate(clean, sandbox="0-1", flags=("--fail-ranks", "1@1000s"))
     assert late.returncode == 0, late.stderr
+    assert late.stdout.startswith("every rank ended its program before it was to fail\n")
+    assert late.stdout.endswith(" --fail-ranks 1@1000s\n")
 
 
 def test_on_the_wall_clock(clean):
@@ -168,18 +204,21 @@ def test_a_table_for_people(clean):
     assert "replay of the graph" in done.stdout
     assert ": the same" in done.stdout
     assert "2 ran, 0 ghosts" in done.stdout
-    assert "arguments" not in done.stdout + done.stderr  # of the program
+    assert "arguments" not in done.stdout  # of the program
     assert "prism replay job.prism --ranks 0-1" in done.stdout
 
 
 def test_a_program_that_leaves_its_record(clean):
     done = emulate(clean, "large", sandbox="1")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("prism: error: rank 1 leaves its recorded program at op ")
+    assert own(done.stderr).startswith("prism: error: rank 1 leaves its recorded program at op ")
     assert "recorded " in done.stderr
     assert ", found " in done.stderr
     assert "give the arguments that the graph was collected with" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert own(done.stderr).count("\n") == 1
+    differs = "the graph was collected with: train.py; given: train.py large"
+    assert done.stderr.startswith(f"prism: warning: {differs}\n")
+    assert f"; {differs}; --on-divergence follow goes on" in own(done.stderr)
 
 
 def test_a_program_that_ends_early(clean):
@@ -187,6 +226,43 @@ def test_a_program_that_ends_early(clean):
     assert done.returncode == 3
     assert "rank 0 leaves its recorded program" in done.stderr
     assert "but its program has ended" in done.stderr
+    assert "; its program has ended after 1 iteration\n" in done.stderr
+
+
+TIMED = """
+import os, sys, torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+for step in range(4):
+    start.record()
+    x = torch.ones(int(sys.argv[1]), 1 << 20, device="cuda")
+    dist.all_reduce(x)
+    end.record()
+    end.synchronize()
+    took = start.elapsed_time(end)
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(4, device="cuda"))], lr=0.1).step()
+    print("took", took, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_what_a_program_makes_of_times_that_nobody_tells_is_not_told(tmp_path):
+    """It leaves its record, and no engine answers it any more."""
+    (tmp_path / "train.py").write_text(TIMED)
+    command = ("collect", "--world-size", 2, "--ranks", "all", "-o", "job.prism", "--", "train.py", "1")
+    done = prism(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = emulate(tmp_path, "40", sandbox="0")
+    assert done.returncode == 3
+    assert "rank 0 leaves its recorded program at op " in own(done.stderr)
+    assert "; given: train.py 40; --on-divergence follow " in own(done.stderr)
+    assert "Traceback" not in done.stderr
+    assert own(done.stderr).count("\n") == 1
+    whole = emulate(tmp_path, "1", sandbox="0")
+    assert whole.returncode == 0, whole.stderr
+    assert len(lines_of(whole.stderr, 0)) == 2  # the third iteration ends before its line
 
 
 @pytest.mark.parametrize(
@@ -215,7 +291,7 @@ def test_a_rank_that_fails(clean, how, code, words):
 def test_a_rank_that_does_not_fit(clean):
     done = emulate(clean, "hog", job="hog", sandbox="0")
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr.startswith("prism: error: rank 0 ")
+    assert own(done.stderr).startswith("prism: error: rank 0 ")
     assert "is out of memory" in done.stderr
     assert "asked for 100.00 GiB" in done.stderr
 
@@ -225,7 +301,7 @@ def test_a_rank_that_does_not_fit(clean):
 def test_a_rank_that_hangs(clean, how, clock):
     done = emulate(clean, how, "late", flags=("--silence", "10s", "--clock", clock))
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert done.stderr.startswith("prism: error: rank 0 has launched nothing for 10 s")
+    assert own(done.stderr).startswith("prism: error: rank 0 has launched nothing for 10 s")
     assert (clean / "asleep0").exists()  # it came so far: no slow start was taken for it
 
 
@@ -233,6 +309,93 @@ def test_a_rank_that_hangs(clean, how, clock):
 def test_programs_that_fork_or_print_much(clean, how):
     done = emulate(clean, how)
     assert done.returncode == 0, done.stderr
+
+
+def lines_of(stderr, rank):
+    return [line.partition("] ")[2] for line in stderr.splitlines() if line.startswith(f"[rank {rank}] ")]
+
+
+def test_output_of_ranks_is_passed_on(clean):
+    done = emulate(clean, "talk", flags=("--json",))
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    assert all(line.startswith("[rank ") for line in done.stderr.splitlines())
+    for rank in (0, 1):
+        steps = [f"{place} {step}" for step in range(3) for place in ("out", "err")]
+        assert lines_of(done.stderr, rank) == ["arguments ['talk']", *steps[:-2]]  # ended in the last step
+
+
+def test_output_is_there_while_the_program_runs(clean):
+    with started(clean) as process:
+        line = process.stderr.readline()
+        while line.startswith("prism: warning: "):
+            line = process.stderr.readline()
+        assert line.startswith("[rank ")
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_a_reader_that_is_late_gets_all_of_a_flood(clean):
+    command = ["emulate", "job.prism", "--sandbox", "0-1", "--", "train.py", "flood"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "prismcore", *command],
+        cwd=clean,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(15)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err[-1000:]
+    assert "2 ran, 0 ghosts" in out
+    for rank in (0, 1):
+        words = " ".join(lines_of(err, rank)).split()
+        assert [int(word) for word in words if word.isdigit()] == list(range(200_000))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_while_nobody_takes_the_output(clean, number):
+    command = ["emulate", "job.prism", "--sandbox", "0-1", "--", "train.py", "flood"]
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, *command],
+        cwd=clean,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+            while select.select((process.stderr,), (), (), 1)[0] == []:
+                assert process.poll() is None
+            time.sleep(2)  # full
+            process.send_signal(number)
+            assert process.wait(timeout=30) == 1
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", ["closed", "gone"])
+def test_nobody_reads_stderr(clean, how):
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = "2>&-" if how == "closed" else f"2>&{writing}"
+    command = f"exec {sys.executable} -m prismcore emulate job.prism --sandbox 0-1 -- train.py print {closed}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=clean,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        pass_fds=[writing],
+        check=False,
+    )
+    os.close(writing)
+    assert done.returncode == 0
+    assert "2 ran, 0 ghosts" in done.stdout
 
 
 def test_a_program_that_launches_far_ahead(clean):
@@ -275,7 +438,7 @@ def test_stopped_from_outside(clean, number, clock):
     with started(clean, clock=clock) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (1, "", "prism: error: interrupted\n")
+    assert (process.returncode, out, own(err)) == (1, "", "prism: error: interrupted\n")
 
 
 def test_the_ranks_die_with_the_engine(clean):
@@ -293,7 +456,7 @@ def test_a_rank_killed_in_the_middle(clean):
         os.kill(int((clean / "asleep0").read_text()), signal.SIGKILL)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (1, "")
-    assert err.startswith("prism: error: rank 0 was killed by SIGKILL")
+    assert own(err).startswith("prism: error: rank 0 was killed by SIGKILL")
 
 
 def test_results_that_cannot_be_written(clean):
@@ -310,23 +473,34 @@ def test_results_that_cannot_be_written(clean):
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr == "prism: error: the results cannot be written to stdout: No space left on device\n"
+    told = "prism: error: the results cannot be written to stdout: No space left on device\n"
+    assert own(done.stderr) == told
 
 
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
         (("job.prism", "--", "train.py"), 2, "--sandbox"),
-        (("job.prism", "--sandbox", "", "--", "train.py"), 2, "found ''"),
+        (("job.prism", "--sandbox", "", "--", "train.py"), 2, "found no rank, expected ranks and ranges"),
         (("job.prism", "--sandbox", "0"), 2, "no program: expected -- script.py ARGS"),
         (("job.prism", "--sandbox", "0", "--silence", "0s", "--", "train.py"), 2, "more than 0"),
         (("job.prism", "--sandbox", "0", "--routing", "odd", "--", "train.py"), 2, "odd"),
         (("job.prism", "--sandbox", "0", "--clock", "sun", "--", "train.py"), 2, "--clock"),
-        (("job.prism", "--sandbox", "1-2", "--", "train.py"), 1, "sandbox ranks 2 found, expected ranks"),
+        (("job.prism", "--sandbox", "1-2", "--", "train.py"), 1, "sandbox rank 2 found, expected ranks"),
         (("job.prism", "--sandbox", "0-5000", "--", "train.py"), 1, "5001 sandbox ranks found"),
-        (("job.prism", "--sandbox", "0", "--slow-rank", "7:2", "--", "train.py"), 1, "ranks 7 found"),
+        (
+            ("job.prism", "--sandbox", "0", "--slow-rank", "7:2", "--", "train.py"),
+            1,
+            "--slow-rank: rank 7 found",
+        ),
         (("absent.prism", "--sandbox", "0", "--", "train.py"), 1, "absent.prism"),
         (("job.prism", "--sandbox", "0", "--", "absent.py"), 1, "absent.py"),
+        (
+            ("job.prism", "--sandbox", "0", "--", "python3", "train.py"),
+            1,
+            "without python3: -- train.py ARGS",
+        ),
+        (("job.prism", "--sandbox", "0", "--", "torchrun"), 1, "without torchrun: -- script.py ARGS"),
         (("built.prism", "--sandbox", "0", "--", "train.py"), 1, "expected a graph of prism collect"),
     ],
 )
@@ -336,7 +510,7 @@ def test_emulations_that_cannot_be_are_told_in_one_line(folder, monkeypatch, *, 
         jobs.pipeline().save(folder / "built.prism")
     done = inside("emulate", *args)
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("prism: error: ")
+    assert own(done.stderr).startswith("prism: error: ")
     assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert own(done.stderr).count("\n") == 1
     assert not [pid for pid in running_in(folder) if pid != os.getpid()]

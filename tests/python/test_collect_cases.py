@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_collect import run
 
-from prismcore.errors import CollectError, MismatchError, PrismError
+from prismcore.errors import CollectError, MismatchError, PrismError, RankFailedError
 from prismcore.graph import Graph
 from prismcore.graph.op import OpKind
 from prismcore.replay import replay
@@ -131,3 +131,56 @@ def test_the_first_iteration_lacks_the_optimizer_state(tmp_path):
     one = collected(tmp_path, STATE, ranks="0", iterations=1).rank(0).peaks
     three = collected(tmp_path, STATE, ranks="0").rank(0).peaks
     assert three.allocated_bytes >= one.allocated_bytes + (2 << 20)
+
+
+FEWER = """
+for step in range(2):
+    dist.all_reduce(torch.ones(64, device="cuda"))
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(4, device="cuda"))], lr=0.1).step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_program_that_cleans_up_after_fewer_steps(tmp_path):
+    """The usual last line of a program leaves torch without any group."""
+    graph = collected(tmp_path, FEWER)
+    assert graph.iterations == 2
+    assert "the program ended after 2 of 3 iterations" in graph.metadata["notes"]
+    assert ("all_reduce", "default_pg:0", 256) in communication(graph, 3)
+
+
+OWN_EXPERTS = """
+counts = torch.tensor([8 * (1 + (rank + k) % world) for k in range(world)], device="cuda")
+theirs = torch.empty_like(counts)
+dist.all_to_all_single(theirs, counts)
+sent, received = counts.tolist(), theirs.tolist()
+tokens = torch.empty(sum(received), 4, device="cuda")
+dist.all_to_all_single(tokens, torch.ones(sum(sent), 4, device="cuda"), received, sent)
+"""
+
+
+def test_counts_that_ghosts_answered_are_named(tmp_path):
+    graph = collected(tmp_path, OWN_EXPERTS, routing="hot-rank")
+    (note,) = [note for note in graph.metadata["notes"] if "--routing" in note]
+    assert note.startswith("no dispatcher that --routing knows was seen: hot-rank")
+    with pytest.raises(MismatchError, match="split tables of the two ranks disagree") as caught:
+        replay(graph)
+    assert "such as those of all_to_all int64 of 32 bytes at train.py:10" in str(caught.value)
+    assert "--rules FILE" in str(caught.value)
+
+
+COMPUTED = """
+counts = torch.bincount(torch.arange(world, device="cuda"), minlength=world)
+x = torch.ones(world, 4, device="cuda")
+dist.all_to_all_single(torch.empty_like(x), x, counts.tolist(), counts.tolist())
+"""
+
+
+def test_counts_that_a_kernel_would_compute_are_named(tmp_path):
+    with pytest.raises(RankFailedError, match="counts that kernels would compute read as zero") as caught:
+        collected(tmp_path, COMPUTED)
+    assert "Split sizes doesn't match total dim 0 size" in str(caught.value)
+
+
+def test_no_routing_asked_for_is_no_note(tmp_path):
+    assert not [note for note in collected(tmp_path, FEWER).metadata["notes"] if "routing" in note]

@@ -306,7 +306,7 @@ def test_options_that_cannot_be(sandbox: Sequence[int], words: str) -> None:
 
 
 def test_graphs_that_cannot_be_emulated() -> None:
-    with pytest.raises(EmulateError, match="sandbox ranks 3 found, expected ranks of the graph: 0-2"):
+    with pytest.raises(EmulateError, match="sandbox rank 3 found, expected ranks of the graph: 0-2"):
         emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1, 3]))
     with pytest.raises(EmulateError, match="with which cluster it was collected"):
         emulate(jobs.pipeline(), EmulateOptions(command=["train.py"], sandbox=[1]))

@@ -202,6 +202,11 @@ def test_closing_ends_ranks_within_a_second_and_leaves_no_process(folder):
     ("command", "words"),
     [
         (["absent.py"], "absent.py: no such script"),
+        (
+            ["python3.11", "-u", "train.py"],
+            r"; expected the script itself, without python3.11: -- train.py ARGS",
+        ),
+        (["/usr/bin/torchrun", "x"], "without /usr/bin/torchrun: -- script.py ARGS, or -- -m module ARGS"),
         (["-m", "no.such.module"], "-m no.such.module: no such module"),
         (["-m", "json"], "-m json: a package without a __main__ module"),
         (["-m", "math"], "-m math: not a module of Python source"),

@@ -105,9 +105,14 @@ def test_machines_connect_whoever_else_knocks(store):
 
 
 @pytest.mark.parametrize(
-    "other", [{"command": ["train.py", "--more"]}, {"routing": "balanced"}, {"on_divergence": "follow"}]
+    ("other", "named"),
+    [
+        ({"command": ["train.py", "--more"]}, "program"),
+        ({"routing": "balanced"}, "--routing"),
+        ({"on_divergence": "follow", "preload": ["json"]}, "--on-divergence, --preload"),
+    ],
 )
-def test_machines_that_emulate_something_else_are_told(store, other):
+def test_machines_that_emulate_something_else_are_told(store, other, named):
     found = {}
     threads = [
         threading.Thread(target=join, args=(0, 2, found)),
@@ -117,7 +122,9 @@ def test_machines_that_emulate_something_else_are_told(store, other):
         thread.start()
     for thread in threads:
         thread.join()
-    assert found[0].startswith("machine 1 was started with another graph, other arguments or another version")
+    told = f"machine 1 was started with another {named} than machine 0; expected the same on all"
+    assert found[0] == told
+    assert found[1] == f"{told} (said by machine 0; this is machine 1)"
 
 
 def test_machines_that_do_not_come(store, monkeypatch):

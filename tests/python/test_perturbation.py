@@ -218,7 +218,7 @@ def test_a_rank_that_fails_in_ns() -> None:
     assert (wait.number, wait.missing, lost.waiting, wait.ranks[0].since_ns) == (None, [3], [0], 1100)
     assert lost.iterations == {0: 0, 1: 1, 2: 1, 3: 0}
     assert wait.describe() == (
-        "rank 0 on communicator 'world': rank 0 op 2 (send float32 of 8 bytes), since 1100 ns, for rank 3"
+        "rank 0 on communicator 'world': rank 0 op 2 (send float32 of 8 bytes), since 1.100 us, for rank 3"
     )
 
 

@@ -147,6 +147,27 @@ def test_split_tables_that_disagree() -> None:
     assert "rank 0 op 2 (send float32 of 8 bytes) at moe.py:0" in text
     assert "rank 1 op 1 (recv float32 of 12 bytes) at moe.py:1" in text
     assert "split tables" in text
+    assert "rules" not in text  # nobody collected this graph
+    assert (found.value.rank, found.value.op) == (1, 1)
+
+
+@pytest.mark.parametrize("rules", [{}, {"1 counts": 3}])
+def test_a_mismatch_of_a_collected_graph_names_what_ghosts_may_have_steered(rules: dict[str, int]) -> None:
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        for line, dtype in ((3, DataType.INT64), (4, DataType.FLOAT32)):
+            rank.all_to_all(world, bytes=16, duration_ns=1, dtype=dtype, call_site=f"moe.py:{line}")
+        rank.all_reduce(world, bytes=8 << r, duration_ns=1, call_site="moe.py:5")
+        rank.all_gather(world, bytes=16, duration_ns=1, dtype=DataType.INT64, call_site="moe.py:6")
+    with pytest.raises(MismatchError) as found:
+        replay(builder.finish({"ranks_run": 2, "rules": rules}))
+    text = str(found.value)
+    assert f"all_to_all int64 of 16 bytes at moe.py:3 (rank {found.value.rank} op 0)" in text
+    assert "moe.py:6" not in text
+    assert ("with rules for what the others send (counts)" in text) == bool(rules)
+    assert ("give rules to prism collect (--rules FILE, with --ranks all" in text) != bool(rules)
 
 
 def test_an_unmatched_receive_blocks_its_whole_group() -> None:

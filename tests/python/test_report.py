@@ -20,7 +20,12 @@ from prismcore.report.json import dumps, plain
 from prismcore.report.replay import PARTS, class_table, sum_note
 from prismcore.report.summary import summarize, summarize_rank
 from prismcore.report.table import fields_table, rows_table
-from prismcore.report.warnings import graph_warnings, unknown_kernels
+from prismcore.report.warnings import (
+    collection_warnings,
+    graph_warnings,
+    iteration_warnings,
+    unknown_kernels,
+)
 from prismcore.report.words import kernel_label
 
 
@@ -344,3 +349,56 @@ def test_the_sum_of_parts_is_explained_where_it_is_not_the_iteration_time(late):
     if late:
         assert "mean 1.500 ms" in note
         assert "median 1.000 ms" in note
+
+
+@pytest.mark.parametrize(
+    ("host_ns", "told"),
+    [
+        ([90_000, 0, 0], None),  # the first is set-up
+        ([90_000, 300_000, 0], "iteration 2 takes 1.300 ms, iteration 3 1.000 ms"),
+        ([90_000, 300_000, 0, 0], None),  # the median is of the two that are alike
+        ([90_000, 0, 900_000, 200_000, 0, 400_000], "iteration 3 takes 1.900 ms, iteration 2 1.000 ms"),
+        ([90_000, 40_000, 0], None),  # 4 %
+        ([0, 300_000], None),
+    ],
+)
+def test_iterations_that_differ_are_named(host_ns, told):
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        for ns in host_ns:
+            rank.host_gap(ns)
+            rank.kernel("k", duration_ns=900_000)
+            rank.all_reduce(world, bytes=8, duration_ns=100_000)
+            rank.sync()
+            rank.mark_iteration()
+    graph = builder.finish({"warmup_iterations": 1})
+    found = collection_warnings(graph)
+    assert found == iteration_warnings(replay(graph))
+    if told is None:
+        assert found == []
+        return
+    (warning,) = found
+    assert told in warning
+    assert "above all in waiting for the host" in warning
+    assert "--iterations N" in warning
+
+
+def test_ranks_that_cannot_run_together_are_a_warning_of_the_collection():
+    (warning,) = collection_warnings(jobs.mismatch())
+    assert warning.startswith("the ranks of this graph cannot run together")
+    assert "with different sizes: rank 0 op 0" in warning
+    (warning,) = collection_warnings(jobs.deadlock())
+    assert "deadlock: 2 of 2 ranks cannot go on" in warning
+    partial = jobs.with_metadata(jobs.mismatch(), {"partial": True})
+    assert collection_warnings(partial) == []
+
+
+def test_exact_times_are_what_the_command_line_takes():
+    from prismcore.cli.parsing import time_ns
+    from prismcore.units import format_exact_ns
+
+    for ns, told in ((0, "0ns"), (7, "7ns"), (1_500_000, "1500us"), (100 * 10**9, "100s")):
+        assert format_exact_ns(ns) == told
+        assert time_ns(told) == ns

@@ -219,8 +219,9 @@ def test_ghosts_of_an_emulation_send_what_the_rules_say(tmp_path):
     assert found["bfloat16"] == [2.25, 3.75]
     # Rank 1 runs: what it sends is its own.
     assert found["broadcast"] == found["recv"] == told(tmp_path, 1, 1)["broadcast"] == [7]
-    with pytest.raises(DivergenceError, match="recorded reserve of 41943040 bytes"):
+    with pytest.raises(DivergenceError, match="recorded reserve of 41943040 bytes") as caught:
         emulate(graph, replace(options, rules=None))
+    assert "; the graph was collected with --rules rules.py (counts, half_as_much, " in str(caught.value)
 
 
 @pytest.mark.torch
@@ -256,11 +257,33 @@ def test_rules_that_change_nothing_leave_the_record_as_it_is(tmp_path):
 )
 def test_a_rule_that_fails_ends_its_rank(tmp_path, body, error, words):
     rules = f"from prismcore.rules import rule\n@rule()\ndef odd(call, received):\n    {body}\n"
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as caught:
         run(tmp_path, rules)
+    named = "rank 0 ended with exit code 1, after rules gave it what it received: odd (1 call)"
+    assert (named in str(caught.value)) == (error is RankFailedError)
 
 
 @pytest.mark.torch
 def test_a_file_that_cannot_be_used_is_told_before_a_rank_starts(tmp_path):
     with pytest.raises(PrismError, match="holds no rule"):
         run(tmp_path, "x = 1")
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.torch
+def test_the_experts_of_the_guide():
+    """docs/guide-experts.md: every rank is told what the others really send."""
+    rules = EXAMPLES / "own_experts_rules.py"
+    guide = (EXAMPLES.parent / "docs" / "guide-experts.md").read_text()
+    assert rules.read_text().partition("annotations\n\n")[2] in guide
+    command = [str(EXAMPLES / "own_experts.py"), "--planned", "--hidden", "64"]
+    collected = collect(CollectOptions(command=command, world_size=4, ranks="all", rules=rules))
+    graph = collected.graph
+    expected = replay(graph)
+    result = emulate(graph, EmulateOptions(command=command, sandbox=[1, 2], rules=rules))
+    np.testing.assert_array_equal(result.job.iteration_end_ns, expected.iteration_end_ns)
+    received = {rank: graph.rank(rank).peaks.requested_bytes for rank in range(4)}
+    assert max(received, key=received.__getitem__) == 0  # the expert that is wanted most
+    assert not [note for note in collected.metadata["notes"] if "rule" in note]

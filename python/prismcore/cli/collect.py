@@ -79,8 +79,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_program_flags(
         parser,
-        routing="balanced",
-        routing_help="how tokens go to experts, in a program that has some (%(default)s)",
+        routing_help="how tokens go to experts, in a program with a dispatcher of Megatron (balanced)",
     )
     parser.add_argument(
         "--keep-partial",
@@ -98,6 +97,7 @@ def ranks_choice(text: str) -> str | list[int]:
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.collect import CollectOptions
+    from prismcore.report.warnings import collection_warnings
 
     check_program(args)
     options = CollectOptions(
@@ -116,10 +116,14 @@ def run(args: argparse.Namespace) -> int:
     )
     with output.terminated_as_interrupt():
         result = _collect_and_save(args, options)
+        with output.progress_bar() as step:
+            if step is not None:
+                step(0, 0, "checking that the ranks can run together")
+            found = collection_warnings(result.graph)
     if args.json:
-        output.show_json(_json(args, result))
+        output.show_json(_json(args, result, found))
     else:
-        _show(args, result)
+        _show(args, result, found)
     return 0
 
 
@@ -173,7 +177,7 @@ def _cluster_path(name: str | None) -> Path | None:
     return cluster.FOLDER / f"{name}.toml" if name in cluster.cluster_names() else Path(name)
 
 
-def _json(args: argparse.Namespace, result: CollectResult) -> dict[str, Any]:
+def _json(args: argparse.Namespace, result: CollectResult, found: list[str]) -> dict[str, Any]:
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.warnings import graph_warnings
 
@@ -181,12 +185,12 @@ def _json(args: argparse.Namespace, result: CollectResult) -> dict[str, Any]:
         "output": str(args.output),
         "wall_time_s": result.wall_time_s,
         **info_json(result.graph),
-        "warnings": [*graph_warnings(result.graph), *accuracy_warnings(result.graph)],
+        "warnings": [*found, *graph_warnings(result.graph), *accuracy_warnings(result.graph)],
     }
 
 
-def _show(args: argparse.Namespace, result: CollectResult) -> None:
-    show_info(str(args.output), result.graph)
+def _show(args: argparse.Namespace, result: CollectResult, found: list[str]) -> None:
+    show_info(str(args.output), result.graph, more_warnings=found)
     output.show(
         "", f"collected in {result.wall_time_s:.1f} s; next: prism replay {shlex.quote(str(args.output))}"
     )

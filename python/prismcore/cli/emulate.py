@@ -12,6 +12,7 @@ from prismcore.cli import output, parsing
 from prismcore.cli.graphs import open_graph
 from prismcore.cli.perturbation import add_perturbations, perturbation_of, perturbation_words
 from prismcore.cli.program import add_program_flags, check_program
+from prismcore.errors import StoppedError
 
 if TYPE_CHECKING:
     from prismcore.emulate import EmulateOptions, EmulateResult
@@ -47,7 +48,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="where a sandbox rank does something else than it recorded: stop and name it (default), or go "
         "on, and ghosts take the sizes of what they meet it in",
     )
-    add_program_flags(parser, routing=None, routing_help="how tokens go to experts; default: as collected")
+    add_program_flags(parser, routing_help="how tokens go to experts; default: as collected")
     parser.add_argument(
         "--silence",
         type=parsing.positive_time_ns,
@@ -61,10 +62,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    from prismcore import interrupts
-    from prismcore.emulate import EmulateOptions, emulate, joined, machines_of_torchrun, serve
+    from prismcore.emulate import EmulateOptions, differences
     from prismcore.report.accuracy import accuracy_warnings
-    from prismcore.report.warnings import graph_warnings
+    from prismcore.report.warnings import graph_warnings, iteration_warnings
 
     check_program(args)
     graph = open_graph(args.graph)
@@ -79,6 +79,32 @@ def run(args: argparse.Namespace) -> int:
         preload=args.preload,
         silence_s=args.silence * 1e-9,
     )
+    for difference in differences(graph, options):
+        output.note(f"warning: {difference}")
+    try:
+        result = _emulate(graph, options)
+    except StoppedError as stopped:
+        if stopped.result is None:
+            raise
+        result = stopped.result
+    if result is None:
+        return 0
+    if options.perturbation.is_none and options.clock == "virtual":
+        result.warnings.extend(iteration_warnings(result.job))
+    result.warnings.extend([*graph_warnings(graph), *accuracy_warnings(graph)])
+    if args.json:
+        output.show_json(result.to_json())
+    else:
+        _show(args, graph, options, result)
+    failure = result.job.failure
+    return StoppedError.exit_code if failure is not None and failure.stopped else 0
+
+
+def _emulate(graph: Graph, options: EmulateOptions) -> EmulateResult | None:
+    """None on a machine that is not the first of several."""
+    from prismcore import interrupts
+    from prismcore.emulate import emulate, joined, machines_of_torchrun, serve
+
     with (
         output.terminated_as_interrupt(),
         interrupts.held(),
@@ -88,19 +114,12 @@ def run(args: argparse.Namespace) -> int:
         progress = None if step is None else lambda text: step(0, 0, text)
         found = machines_of_torchrun(os.environ)
         if found is None:
-            result = emulate(graph, options, progress)
-        else:
-            with joined(*found, graph, options) as machines:
-                if machines.number != 0:
-                    serve(graph, options, machines)
-                    return 0
-                result = emulate(graph, options, progress, machines)
-    result.warnings.extend([*graph_warnings(graph), *accuracy_warnings(graph)])
-    if args.json:
-        output.show_json(result.to_json())
-    else:
-        _show(args, graph, options, result)
-    return 0
+            return emulate(graph, options, progress, tell_output=output.complain)
+        with joined(*found, graph, options) as machines:
+            if machines.number == 0:
+                return emulate(graph, options, progress, machines, output.complain)
+            serve(graph, options, machines, output.complain)
+            return None
 
 
 def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, result: EmulateResult) -> None:
@@ -108,9 +127,15 @@ def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, resul
     from prismcore.report.emulate import emulate_fields, sandbox_table
     from prismcore.report.table import fields_table
 
-    output.show(fields_table(str(args.graph), emulate_fields(result)))
-    output.show("", sandbox_table(graph, result, SHOWN_RANKS))
+    if result.job.failure is not None:
+        output.show_lines([*result.job.failure.lines(), ""])
+    if result.median_iteration_time_ns is None:
+        output.show(f"{args.graph}: no iteration ended on all ranks")
+    else:
+        output.show(fields_table(str(args.graph), emulate_fields(result)))
+        output.show("", sandbox_table(graph, result, SHOWN_RANKS))
     output.show_warnings(result.warnings)
     ranks = format_ranks(options.sandbox)
     replay = f"prism replay {shlex.quote(str(args.graph))} --ranks {ranks}{perturbation_words(args)}"
-    output.show("", f"next: {replay}")
+    other_clock = " (in virtual time)" if options.clock == "wall" else ""
+    output.show("", f"next{other_clock}: {replay}")

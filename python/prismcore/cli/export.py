@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output, source=args.graph)
     graph = open_graph(args.graph)
     ranks = lowest_of_classes(graph) if args.ranks == "classes" else args.ranks
-    check_ranks(graph, ranks)
+    check_ranks(graph, ranks, "--ranks")
     if not ranks:
         raise PrismError(f"{args.graph}: holds no rank, expected at least one to show")
     result = replay(graph, timeline_ranks=ranks)

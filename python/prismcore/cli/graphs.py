@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prismcore.errors import PrismError
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import format_ranks, named_ranks
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -23,13 +23,13 @@ def open_graph(path: Path) -> Graph:
     return Graph.open(path)
 
 
-def check_ranks(graph: Graph, ranks: Iterable[int]) -> None:
-    """Raises PrismError when the graph does not hold one of `ranks`."""
+def check_ranks(graph: Graph, ranks: Iterable[int], flag: str) -> None:
+    """Raises PrismError when the graph does not hold one of the `ranks` that `flag` gave."""
     held_ranks = graph.ranks.tolist()
     absent = set(ranks).difference(held_ranks)
     if absent:
         held = format_ranks(held_ranks) or "none"
-        raise PrismError(f"ranks {format_ranks(absent)} found, expected ranks that the graph holds: {held}")
+        raise PrismError(f"{flag}: {named_ranks(absent)} found, expected ranks that the graph holds: {held}")
 
 
 def check_output(path: Path, *, source: Path | None = None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from prismcore.report.summary import summarize_rank
 
     graph = open_graph(args.graph)
-    check_ranks(graph, args.ranks or ())
+    check_ranks(graph, args.ranks or (), "--ranks")
     ranks = None if args.ranks is None else [summarize_rank(graph, r) for r in args.ranks]
     if args.json:
         output.show_json(info_json(graph, ranks))
@@ -54,19 +56,21 @@ def info_json(graph: Graph, ranks: list[RankSummary] | None = None) -> dict[str,
     return out
 
 
-def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) -> None:
+def show_info(
+    title: str, graph: Graph, ranks: list[RankSummary] | None = None, more_warnings: Sequence[str] = ()
+) -> None:
     """The table of ``prism info``."""
     from prismcore.report.accuracy import accuracy_warnings
     from prismcore.report.summary import summarize
     from prismcore.report.table import fields_table, rows_table
     from prismcore.report.warnings import graph_warnings
-    from prismcore.report.words import provenance_words, shorten_command, spread_words
+    from prismcore.report.words import provenance_words, rule_words, spread_words
 
     summary = summarize(graph)
     metadata = graph.metadata
     fields: list[tuple[str, object]] = []
-    if isinstance(metadata.get("command"), list):
-        fields.append(("program", shorten_command(metadata["command"])))
+    if summary.command is not None:
+        fields.append(("program", shlex.join(summary.command)))
     fields += [
         ("device", summary.device or "not known"),
         (
@@ -83,6 +87,8 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
     ]
     if routing := metadata.get("routing"):
         fields.append(("routing", str(routing)))
+    if summary.rules is not None:
+        fields.append(("rules", rule_words(summary.rules, metadata.get("rules_file"))))
     if switched_off := metadata.get("switched_off"):
         fields.append(("torch does without", ", ".join(map(str, switched_off))))
     fields += [
@@ -104,7 +110,7 @@ def show_info(title: str, graph: Graph, ranks: list[RankSummary] | None = None) 
             for r in ranks
         ]
         output.show("", rows_table("ranks; the last four columns are peaks", columns, rows))
-    output.show_warnings(graph_warnings(graph) + accuracy_warnings(graph))
+    output.show_warnings([*more_warnings, *graph_warnings(graph), *accuracy_warnings(graph)])
 
 
 def _classes(count: int) -> str:

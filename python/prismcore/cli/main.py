@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,6 +28,11 @@ from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
 COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, spare, doctor)
+
+_OF_THE_GRAPH = ("--world-size", "--device", "--cluster", "--host", "--iterations", "--ranks", "--slots")
+"""Flags of collect that people give emulate too."""
+
+INTERRUPTED_S = 1.0
 
 EXIT_OK = 0
 EXIT_USER_ERROR = 1
@@ -93,7 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parse(sys.argv[1:] if argv is None else argv)
         return args if isinstance(args, int) else _run(args)
     except KeyboardInterrupt:
-        return _fail("interrupted", EXIT_USER_ERROR)
+        # What ranks wrote may have filled a pipe that nobody reads.
+        output.note("error: interrupted", patience_s=INTERRUPTED_S)
+        return EXIT_USER_ERROR
     except output.StdoutError as error:
         if error.errno == errno.EPIPE:  # the reader (head, less) has gone: not worth a word
             return EXIT_USER_ERROR
@@ -107,14 +115,33 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace | int:
     ours, program = split_program(argv)
     parser = build_parser()
     try:
-        args = parser.parse_args(ours)
+        args, odd = parser.parse_known_args(ours)
+        if odd:
+            raise UsageError(_unknown(odd, args, program))
         if program is not None and not hasattr(args, "program"):
             parser.error(f"found -- with arguments after it, but {args.command} runs no program")
+    except UsageError as error:
+        return _fail(f"{error} (see prism {_command_of(args)} --help)", EXIT_USAGE)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
     if hasattr(args, "program"):
         args.program = program or []
     return args
+
+
+def _command_of(args: argparse.Namespace) -> str:
+    return " ".join(filter(None, (args.command, getattr(args, "subcommand", None))))
+
+
+def _unknown(odd: list[str], args: argparse.Namespace, program: list[str] | None) -> str:
+    """Of arguments that no flag of the command takes."""
+    told = f"unrecognized arguments: {' '.join(odd)}"
+    first, _, _ = odd[0].partition("=")
+    if args.command == "emulate" and first in _OF_THE_GRAPH:
+        return f"{told}; {first} is that of the collection, which the graph holds"
+    if hasattr(args, "program") and program is None and not first.startswith("-"):
+        return f"{told}; put -- before the program: prism {args.command} ... -- {shlex.join(odd)}"
+    return told
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -123,8 +150,7 @@ def _run(args: argparse.Namespace) -> int:
     except PrismError as error:
         return _fail(str(error), error.exit_code)
     except UsageError as error:
-        command = " ".join(filter(None, (args.command, getattr(args, "subcommand", None))))
-        return _fail(f"{error} (see prism {command} --help)", EXIT_USAGE)
+        return _fail(f"{error} (see prism {_command_of(args)} --help)", EXIT_USAGE)
     except OSError as error:
         if error.filename is None:
             raise

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as Bar
 
 PLAIN_WIDTH = 110
 """Columns of a table that is written to a file or a pipe."""
@@ -22,6 +23,7 @@ PLAIN_WIDTH = 110
 MOST_WIDTH = 1000
 _PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 
+_bars: list[Bar] = []  # that is drawn now
 Progress = Callable[[int, int, str], None]
 """Called with (steps done, steps in all, what is being done)."""
 
@@ -104,16 +106,31 @@ def write(text: str) -> None:
         raise StdoutError(error) from error
 
 
-def complain(text: str) -> None:
-    """`text` to stderr, as far as somebody reads that."""
-    if sys.stderr is not None:  # None: the caller has closed it
-        with contextlib.suppress(OSError):
+def complain(text: str, *, patience_s: float | None = None) -> None:
+    """`text` to stderr, as far as somebody reads that, so soon; above the progress bar where there is
+    one."""
+    if sys.stderr is None:  # the caller has closed it
+        return
+    with contextlib.suppress(OSError, ValueError):
+        if patience_s is not None and not _takes(sys.stderr, patience_s):
+            return
+        if _bars:
+            _bars[-1].console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        else:
             _write(sys.stderr, text)
 
 
-def note(text: str) -> None:
+def note(text: str, *, patience_s: float | None = None) -> None:
     """One line for people, on stderr."""
-    complain(f"prism: {text}\n")
+    complain(f"prism: {text}\n", patience_s=patience_s)
+
+
+def _takes(stream: TextIO, patience_s: float) -> bool:
+    """Whether a write would not block within that time."""
+    try:
+        return bool(select.select((), (stream,), (), patience_s)[1])
+    except (OSError, ValueError):  # no descriptor behind it
+        return True
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -141,7 +158,12 @@ def stdout_kept_clean() -> Iterator[None]:
     """What anything in this process or its children writes to stdout goes to stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
-    os.dup2(2, 1)
+    if sys.stderr is None:  # the caller has closed it
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+    else:
+        os.dup2(2, 1)
     try:
         yield
     finally:
@@ -186,4 +208,8 @@ def progress_bar() -> Iterator[Progress | None]:
         def step(done: int, total: int, text: str) -> None:
             bar.update(task, completed=done, total=total or None, description=text)
 
-        yield step
+        _bars.append(bar)
+        try:
+            yield step
+        finally:
+            _bars.pop()

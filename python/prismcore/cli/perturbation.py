@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prismcore.cli import parsing
 from prismcore.cli.graphs import check_ranks
 from prismcore.rank_list import format_ranks
+from prismcore.units import format_exact_ns
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -67,9 +68,10 @@ def perturbation_of(args: argparse.Namespace, graph: Graph) -> Perturbation:
         read_clock_curve,
     )
 
-    check_ranks(graph, (slow.rank for slow in args.slow_rank))
-    check_ranks(graph, (rank for s in args.slow_link for rank in (s.rank, s.other) if rank is not None))
-    check_ranks(graph, (rank for flag in args.fail_ranks for rank in flag.ranks))
+    check_ranks(graph, (slow.rank for slow in args.slow_rank), "--slow-rank")
+    linked = (rank for link in args.slow_link for rank in (link.rank, link.other) if rank is not None)
+    check_ranks(graph, linked, "--slow-link")
+    check_ranks(graph, (rank for flag in args.fail_ranks for rank in flag.ranks), "--fail-ranks")
     slow_ranks: list[SlowRank] = []
     for flag in args.slow_rank:
         if isinstance(flag, parsing.ClockCurveFlag):
@@ -105,9 +107,11 @@ def perturbation_words(args: argparse.Namespace) -> str:
     if args.jitter is not None:
         words += ["--jitter", f"{args.jitter.seed}:{args.jitter.sigma!r}"]
     for flag in args.fail_ranks:
-        words += ["--fail-ranks", f"{format_ranks(flag.ranks)}@{flag.at_ns}ns"]
+        words += ["--fail-ranks", f"{format_ranks(flag.ranks)}@{format_exact_ns(flag.at_ns)}"]
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _span(flag: parsing.SlowRankFlag | parsing.SlowLinkFlag) -> str:
-    return "" if flag.from_ns is None else f"@{flag.from_ns}ns-{flag.to_ns}ns"
+    if flag.from_ns is None or flag.to_ns is None:
+        return ""
+    return f"@{format_exact_ns(flag.from_ns)}-{format_exact_ns(flag.to_ns)}"

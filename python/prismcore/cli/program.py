@@ -9,12 +9,11 @@ from prismcore.cli import parsing
 from prismcore.cli.usage import UsageError
 
 
-def add_program_flags(parser: argparse.ArgumentParser, *, routing: str | None, routing_help: str) -> None:
-    """``routing`` is what is taken without ``--routing``."""
+def add_program_flags(parser: argparse.ArgumentParser, *, routing_help: str) -> None:
     parser.add_argument(
         "--routing",
         type=parsing.routing_rule,
-        default=routing,
+        default=None,
         metavar="PRESET[:k=v,...]",
         help=routing_help,
     )

@@ -59,10 +59,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     from prismcore.replay import replay
     from prismcore.report.accuracy import accuracy_warnings
-    from prismcore.report.warnings import graph_warnings
+    from prismcore.report.warnings import graph_warnings, iteration_warnings
 
     graph = open_graph(args.graph)
-    check_ranks(graph, args.ranks or ())
+    check_ranks(graph, args.ranks or (), "--ranks")
     perturbation = perturbation_of(args, graph)
     device, cluster = device_profile(args.profile), cluster_profile(args.cluster)
     result = replay(
@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         device=device,
         cluster=cluster,
     )
+    if perturbation.is_none:
+        result.warnings += iteration_warnings(result)
     result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
     result.warnings += accuracy_warnings(graph, device=device, cluster=cluster)
     if args.json:

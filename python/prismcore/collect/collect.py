@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -99,6 +100,7 @@ class _Collection:
         self._messaging: frozenset[int] = frozenset()
         self._routing: str | None = None
         self._rules: Counter[str] = Counter()
+        self._rules_file = _file_of_rules(options)
         self._skewed_group: str | None = None
         self._communicators: dict[tuple[int, int, str], int] = {}
 
@@ -140,7 +142,7 @@ class _Collection:
             cluster_text=self._cluster_text,
             measure_host=options.host == "measured",
             iterations=options.iterations,
-            routing=options.routing,
+            routing=options.routing or "balanced",
             rules=options.rules,
             preload=options.preload,
             environment=options.environment,
@@ -346,6 +348,7 @@ class _Collection:
             "host": options.host,
             "routing": self._routing,
             "rules": dict(self._rules),
+            "rules_file": self._rules_file,
             "partial": partial,
             "switched_off": [SWITCHED_OFF],
             "ranks_run": len(self._records) + self._cut_short,
@@ -355,8 +358,16 @@ class _Collection:
             "spread": self._spread(),
             "unknown_kernels": dict(unknown.most_common()),
             "unimplemented": dict(unimplemented.most_common()),
-            "notes": [*self._notes, *self._unused_rules()],
+            "notes": [*self._notes, *self._unused_routing(), *self._unused_rules()],
         }
+
+    def _unused_routing(self) -> list[str]:
+        if self._options.routing is None or self._routing is not None or not self._records:
+            return []
+        return [
+            f"no dispatcher that --routing knows was seen: {self._options.routing} steers nothing; a mixture "
+            "of experts of one's own takes rules (docs/guide-experts.md)"
+        ]
 
     def _unused_rules(self) -> list[str]:
         return [
@@ -388,3 +399,15 @@ class _Collection:
         self._progress(
             CollectProgress(phase=phase, done=len(self._records), planned=self._planned, message=message)
         )
+
+
+def _file_of_rules(options: CollectOptions) -> dict[str, str] | None:
+    """Name and digest; None where there is none, or it cannot be read: whoever loads it says so."""
+    if options.rules is None:
+        return None
+    path = (options.working_directory or Path.cwd()) / options.rules
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return None
+    return {"name": options.rules.name, "sha256": hashlib.sha256(text).hexdigest()}

@@ -47,9 +47,9 @@ class CollectOptions:
     """Ranks that run at the same time; ``None`` is one a core."""
     iterations: int = 3
     """Iterations of each rank; the first holds the set-up and is left out of medians."""
-    routing: str = "balanced"
-    """Rule of mock routing, ``PRESET[:name=value,...]``; a program without mixtures of experts has no
-    use for it. See :mod:`prismcore.routing`."""
+    routing: str | None = None
+    """Rule of mock routing, ``PRESET[:name=value,...]`` (:mod:`prismcore.routing`); one that no dispatcher
+    of the program takes is noted. None: ``balanced``, where there is one."""
     host: Literal["profile", "measured"] = "profile"
     rules: Path | None = None
     """File of rules for what ranks that do not run send (:mod:`prismcore.rules`)."""
@@ -74,7 +74,7 @@ class CollectOptions:
             raise CollectError(f"slots {self.slots}: expected 1 or more")
         if self.host not in ("profile", "measured"):
             raise CollectError(f"host {self.host!r}: expected 'profile' or 'measured'")
-        parse_rule(self.routing)
+        parse_rule(self.routing or "balanced")
         if not self.command or (self.command[0] == "-m" and len(self.command) < 2):
             raise CollectError("no program: expected `-- script.py ARGS` or `-- -m module ARGS`")
         if self.ranks not in ("auto", "all"):

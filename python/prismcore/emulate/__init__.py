@@ -7,6 +7,7 @@ from prismcore.emulate.machines import Machines, joined, machines_of_torchrun
 from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.remote import serve
 from prismcore.emulate.result import EmulateResult, ReleaseErrors, SandboxResult
+from prismcore.emulate.setting import differences
 
 __all__ = [
     "EmulateOptions",
@@ -14,6 +15,7 @@ __all__ = [
     "Machines",
     "ReleaseErrors",
     "SandboxResult",
+    "differences",
     "emulate",
     "joined",
     "machines_of_torchrun",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from prismcore import _core
 from prismcore.emulate.descriptors import allow_descriptors
@@ -14,15 +17,22 @@ from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.remote import OtherMachines
 from prismcore.emulate.result import EmulateResult, ReleaseErrors, SandboxResult
 from prismcore.emulate.sandbox import AbsentGiverError, Peaks, SandboxRanks, launcher_of
+from prismcore.emulate.setting import differences, hints
 from prismcore.errors import DeadlockError, DivergenceError, EmulateError, MismatchError, StoppedError
 from prismcore.graph import Graph
+from prismcore.launch.output import TellOutput
 from prismcore.profiles.cluster import parse_cluster
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import format_ranks, named_ranks
+from prismcore.replay import ReplayResult
+from prismcore.replay.ghosts import ghost_hint
 from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, wiring_of
+from prismcore.units import format_ns, plural
 
 __all__ = ["emulate"]
 
 ProgressCallback = Callable[[str], None]
+
+_FEW_OVERDUE = 0.01
 
 
 def emulate(
@@ -30,6 +40,7 @@ def emulate(
     options: EmulateOptions,
     progress: ProgressCallback | None = None,
     machines: Machines | None = None,
+    tell_output: TellOutput | None = None,
 ) -> EmulateResult:
     """Runs the sandbox ranks of ``options`` for real, all others as ghosts from `graph`.
 
@@ -38,6 +49,10 @@ def emulate(
 
     ``machines``: this is machine 0 of several; each runs its share of the sandbox ranks
     (:func:`prismcore.emulate.serve` on the others).
+
+    ``tell_output`` gets what the sandbox ranks of this machine write to stdout and stderr, while they run,
+    on a thread of its own: whole lines behind ``[rank N] ``. Ranks that write much wait for it; an
+    exception that it raises ends the passing on. Without it nothing is passed on.
 
     Raises:
         EmulateError: the graph or the options do not allow it, or the ranks did nothing for
@@ -50,12 +65,30 @@ def emulate(
         OutOfMemoryError: a rank does not fit into its device's memory.
     """
     machines = machines or Machines(number=0, count=1)
-    return _Emulation(graph, options, progress or (lambda _: None)).run(machines)
+    return _Emulation(graph, options, progress or (lambda _: None), tell_output).run(machines)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Run:
+    """What came of the engine and the ranks."""
+
+    raw: dict[str, Any]
+    job: ReplayResult
+    peaks: Mapping[int, Peaks | None]  #: by rank that ran to its end; None: it left no record
+    began_s: float  #: of the engine
+    routed: bool | None  #: whether a dispatcher of the ranks here took routing; None: not known
 
 
 class _Emulation:
-    def __init__(self, graph: Graph, options: EmulateOptions, progress: ProgressCallback) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        options: EmulateOptions,
+        progress: ProgressCallback,
+        tell_output: TellOutput | None,
+    ) -> None:
         self._graph = graph
+        self._tell_output = tell_output
         self._options = options
         self._progress = progress
         self._started = time.perf_counter()
@@ -63,9 +96,10 @@ class _Emulation:
         absent = set(self._ranks).difference(graph.ranks.tolist())
         if absent:
             raise EmulateError(
-                f"sandbox ranks {format_ranks(absent)} found, expected ranks of the graph: "
+                f"sandbox {named_ranks(absent)} found, expected ranks of the graph: "
                 f"{format_ranks(graph.ranks.tolist()) or 'none'}"
             )
+        self._differences = differences(graph, options)
         self._metadata = graph.metadata
         for key, kind in (("device", str), ("cluster", str), ("iterations", int), ("host", str)):
             if not isinstance(self._metadata.get(key), kind):
@@ -76,51 +110,73 @@ class _Emulation:
 
     def run(self, machines: Machines) -> EmulateResult:
         self._progress("replaying the graph")
-        expected = replay(self._graph, perturbation=self._options.perturbation)
+        self._expected = replay(self._graph, perturbation=self._options.perturbation)
         ghost_objects = GhostObjects(self._graph.world_size, self._progress)
         while True:
             try:
-                raw, peaks, began, engine_s = self._launch(machines, ghost_objects)
-                break
+                return self._result(self._launch(machines, ghost_objects))
             except AbsentGiverError as absent:
                 if machines.count > 1:
                     raise
                 ghost_objects.want(absent)
-        sandbox = {rank: self._sandbox_result(rank, raw, found) for rank, found in sorted(peaks.items())}
-        job = result_of(raw, self._graph, wall_time_s=engine_s)
+
+    def _result(self, run: _Run) -> EmulateResult:
+        raw, job = run.raw, run.job
         cluster = parse_cluster(str(self._metadata["cluster"]), "the graph's cluster profile").to_core()
         partners, messages = _core.materialised(self._graph.core, self._ranks, cluster)
+        expected = self._expected
         return EmulateResult(
-            sandbox=sandbox,
+            sandbox={rank: self._sandbox_result(rank, raw, peaks) for rank, peaks in run.peaks.items()},
             job=job,
-            replay_median_iteration_time_ns=expected.median_iteration_time_ns,
+            replay_median_iteration_time_ns=(
+                expected.median_iteration_time_ns if len(expected.iteration_time_ns) else None
+            ),
             ghosts=len(self._graph.ranks) - len(self._ranks),
             materialised_ghosts=len(partners),
             messages=messages,
             posts=raw["posts"],
             release_errors=self._release_errors(raw),
             diverged=bool(raw["diverged"]),
-            bootstrap_s=began - self._started + raw["first_post_ns"] * 1e-9,
+            bootstrap_s=run.began_s - self._started + raw["first_post_ns"] * 1e-9,
             wall_time_s=time.perf_counter() - self._started,
-            warnings=[*self._rule_warnings(), *job.warnings],
+            warnings=[
+                *self._differences,
+                *self._routing_warnings(run),
+                *job.warnings,
+                *self._poll_warnings(raw, job),
+                *self._clock_warnings(raw),
+            ],
         )
 
-    def _rule_warnings(self) -> list[str]:
-        rules = self._metadata.get("rules")
-        if not rules or self._options.rules is not None:
+    def _poll_warnings(self, raw: dict[str, Any], job: ReplayResult) -> list[str]:
+        """One line for all ranks; none where it made no difference."""
+        odd = raw["odd_polls"]
+        if not odd or np.array_equal(job.iteration_time_ns, self._expected.iteration_time_ns):
             return []
+        rank, asked, recorded, op = odd[0]
         return [
-            f"the graph was collected with {len(rules)} rules for what ghosts send, and none are given here"
+            f"{named_ranks(rank for rank, *_ in odd)} asked more or less often than recorded whether "
+            f"work was done, as programs that poll and torch's allocator do (rank {rank}: {asked:,} times, "
+            f"recorded {recorded:,}, first before op {op:,}); what they are told depends on their peers, and "
+            "each question costs host time, so times differ from the replay's"
         ]
 
-    def _launch(
-        self, machines: Machines, ghost_objects: GhostObjects
-    ) -> tuple[dict[str, Any], dict[int, Peaks], float, float]:
-        """What the engine found, the peaks of the sandbox ranks, when the engine began, and how long it
-        took."""
+    def _clock_warnings(self, raw: dict[str, Any]) -> list[str]:
+        errors = self._release_errors(raw)
+        if errors is None or errors.overdue <= _FEW_OVERDUE * (errors.paced + errors.overdue):
+            return []
+        late_ns, rank = max(zip(raw["late_ns"], self._ranks, strict=True))
+        return [
+            f"{errors.overdue:,} of {plural(errors.paced + errors.overdue, 'answer')} were known only after "
+            f"their time, and rank {rank} was {format_ns(late_ns)} behind its host clock: times are those of "
+            "this machine more than of the job; give each sandbox rank a core and the engine another, or "
+            "take the virtual clock"
+        ]
+
+    def _launch(self, machines: Machines, ghost_objects: GhostObjects) -> _Run:
         self._progress("importing the program's modules")
         allow_descriptors(2 * len(self._ranks))
-        with launcher_of(self._graph, self._options) as launcher:
+        with launcher_of(self._graph, self._options, self._tell_output) as launcher:
             ghost_objects.obtain(launcher, self._options.silence_s)
             ports = _core.PortMemory.create(len(self._ranks), timed=self._options.clock == "wall")
             here = SandboxRanks(
@@ -138,9 +194,7 @@ class _Emulation:
                 others.stop(failure)
                 raise
 
-    def _run_ranks(
-        self, ports: _core.PortMemory, here: SandboxRanks, others: OtherMachines
-    ) -> tuple[dict[str, Any], dict[int, Peaks], float, float]:
+    def _run_ranks(self, ports: _core.PortMemory, here: SandboxRanks, others: OtherMachines) -> _Run:
         self._progress("running the sandbox ranks")
         here.start()
 
@@ -168,21 +222,34 @@ class _Emulation:
                 idle=look_after,
             )
         except (DeadlockError, DivergenceError, MismatchError) as error:
-            place = (error.rank, error.op) if isinstance(error, DivergenceError) else None
-            error.args = (f"{error}{here.last_words(place) or others.last_words(place)}",)
+            place, told = None, str(error)
+            if isinstance(error, DivergenceError):
+                place = (error.rank, error.op)
+                told += hints(self._graph, self._options)
+            elif isinstance(error, MismatchError):
+                told += ghost_hint(self._graph, error)
+            error.args = (f"{told}{here.last_words(place) or others.last_words(place)}",)
             raise
-        took = time.perf_counter() - began
-        failure = result_of(raw, self._graph, wall_time_s=took).failure
+        job = result_of(raw, self._graph, wall_time_s=time.perf_counter() - began)
+        run = _Run(raw=raw, job=job, peaks=dict.fromkeys(self._ranks), began_s=began, routed=None)
+        failure = job.failure
         if failure is not None and failure.stopped:
             stopped = StoppedError("; ".join(failure.lines()))
-            stopped.report = failure
+            stopped.report, stopped.result = failure, self._result(run)
             raise stopped
         failed = set() if failure is None else set(failure.failed)  # wait for the engine for ever
         self._progress("gathering what the sandbox ranks recorded")
         here.give_up(failed)
         ports.close()  # what a rank that was made to fail still posts is nobody's
         others.end(failed)
-        return raw, here.gather() | others.gather(), began, took
+        run.peaks = dict(sorted((here.gather() | others.gather()).items()))
+        run.routed = here.routed
+        return run
+
+    def _routing_warnings(self, run: _Run) -> list[str]:
+        if self._options.routing is None or run.routed is not False:
+            return []
+        return ["no dispatcher that --routing knows was seen on the ranks that ran: it steers nothing"]
 
     def _release_errors(self, raw: dict[str, Any]) -> ReleaseErrors | None:
         if self._options.clock == "virtual":
@@ -196,13 +263,13 @@ class _Emulation:
             overdue=raw["overdue_answers"],
         )
 
-    def _sandbox_result(self, rank: int, raw: dict[str, Any], peaks: Peaks) -> SandboxResult:
+    def _sandbox_result(self, rank: int, raw: dict[str, Any], peaks: Peaks | None) -> SandboxResult:
         at = raw["ranks"].tolist().index(rank)
         iterations: int = raw["iterations"]
         ends = raw["iteration_end_ns"].reshape(len(raw["ranks"]), iterations)[at].tolist()
         return SandboxResult(
             iteration_time_ns=[end - begin for begin, end in zip([0, *ends], ends, strict=False)],
-            peak_allocated_bytes=peaks[0],
-            peak_reserved_bytes=peaks[1],
+            peak_allocated_bytes=None if peaks is None else peaks[0],
+            peak_reserved_bytes=None if peaks is None else peaks[1],
             late_ns=raw["late_ns"][self._ranks.index(rank)] if raw["late_ns"] else None,
         )

@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,22 +103,27 @@ def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> It
         machines.close()
 
 
-def _job(graph: Graph, options: EmulateOptions) -> str:
-    """Names what has to be the same on all machines. Raises EmulateError: rules that cannot be read."""
+def _job(graph: Graph, options: EmulateOptions) -> dict[str, str]:
+    """What has to be the same on all machines: digests by what they are of. Raises OSError: rules that
+    cannot be read."""
     folder = options.working_directory or Path.cwd()
-    parts = (
-        prismcore.__version__,
-        graph.digest(),
-        list(options.command),
-        sorted(options.sandbox),
-        options.perturbation,
-        options.on_divergence,
-        options.routing,
-        None if options.rules is None else (folder / options.rules).read_bytes(),
-        sorted(options.preload),
-        sorted(options.environment.items()),
-    )
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    parts = {
+        "version of prismcore": prismcore.__version__,
+        "graph": graph.digest(),
+        "program": list(options.command),
+        "--sandbox": sorted(options.sandbox),
+        "perturbation": options.perturbation,
+        "--on-divergence": options.on_divergence,
+        "--routing": options.routing,
+        "--rules": None if options.rules is None else (folder / options.rules).read_bytes(),
+        "--preload": sorted(options.preload),
+        "environment": sorted(options.environment.items()),
+    }
+    return {name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in parts.items()}
+
+
+def _differing(ours: Mapping[str, str], theirs: Mapping[str, Any]) -> str:
+    return ", ".join(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
 
 
 def _store() -> _Store:
@@ -128,7 +133,7 @@ def _store() -> _Store:
     return store
 
 
-def _gather(machines: Machines, store: _Store, job: str) -> None:
+def _gather(machines: Machines, store: _Store, job: Mapping[str, str]) -> None:
     address = os.environ["MASTER_ADDR"]
     token = secrets.token_hex(16)
     with _listener() as listener:
@@ -145,15 +150,27 @@ def _gather(machines: Machines, store: _Store, job: str) -> None:
                         connection.close()
                         continue
                     found[hello["machine"]] = connection
-                    if hello["job"] != job:
+                    if odd := _differing(job, hello["job"]):
                         raise EmulateError(
-                            f"machine {hello['machine']} was started with another graph, other arguments or "
-                            "another version of prismcore than machine 0; expected the same on all"
+                            f"machine {hello['machine']} was started with another {odd} than machine 0; "
+                            "expected the same on all"
                         )
                 if len(found) == machines.count - 1:
                     break
+            _answer(found.values(), "")
+        except EmulateError as error:
+            _answer(found.values(), str(error))
+            raise
         finally:
             machines.connections = [found[number] for number in sorted(found)]
+
+
+def _answer(connections: Iterable[socket.socket], failure: str) -> None:
+    """To all that have come: whether the emulation begins."""
+    data = json.dumps({"failed": failure}).encode()
+    for connection in connections:
+        with suppress(OSError):  # one that is gone is noticed later
+            connection.sendall(len(data).to_bytes(4, "little") + data)
 
 
 def _listener() -> socket.socket:
@@ -176,14 +193,14 @@ def _hello(connection: socket.socket, token: str) -> dict[str, Any] | None:
         if size > _HELLO_BYTES:
             return None
         hello = json.loads(_read(connection, size, until))
-        ours = isinstance(hello["machine"], int) and isinstance(hello["job"], str)
+        ours = isinstance(hello["machine"], int) and isinstance(hello["job"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     connection.settimeout(None)
     return hello if ours else None
 
 
-def _connect(machines: Machines, store: _Store, job: str) -> socket.socket:
+def _connect(machines: Machines, store: _Store, job: Mapping[str, str]) -> socket.socket:
     for _ in _waiting(lambda: "machine 0"):
         if store.check([_KEY]):
             break
@@ -195,14 +212,32 @@ def _connect(machines: Machines, store: _Store, job: str) -> socket.socket:
         raise EmulateError(
             f"machine 0 at {place['address']}, port {place['port']} cannot be reached: {error}"
         ) from None
-    connection.settimeout(None)
     data = json.dumps({"machine": machines.number, "job": job}).encode()
     try:
         connection.sendall(place["token"].encode() + len(data).to_bytes(4, "little") + data)
+        failure = _failure_told(connection)
     except OSError as error:
         connection.close()
         raise EmulateError(f"machine 0 at {place['address']} went away: {error}") from None
+    if failure:
+        connection.close()
+        raise EmulateError(f"{failure} (said by machine 0; this is machine {machines.number})")
+    connection.settimeout(None)
     return connection
+
+
+def _failure_told(connection: socket.socket) -> str:
+    """What machine 0 says once all have come, or one that cannot take part; empty: it begins."""
+    connection.settimeout(_POLL_S)
+    for _ in _waiting(lambda: "other machines"):
+        with suppress(TimeoutError):
+            if connection.recv(1, socket.MSG_PEEK):
+                break
+            raise OSError("it has closed the connection")
+    connection.settimeout(_HELLO_S)
+    size = int.from_bytes(_read(connection, 4), "little")
+    failure: str = json.loads(_read(connection, size))["failed"]
+    return failure
 
 
 def _read(connection: socket.socket, size: int, until: float = math.inf) -> bytes:

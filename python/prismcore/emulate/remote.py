@@ -15,6 +15,7 @@ from prismcore.emulate.options import EmulateOptions
 from prismcore.emulate.sandbox import Peaks, SandboxRanks, launcher_of
 from prismcore.errors import EmulateError, PrismError
 from prismcore.graph import Graph
+from prismcore.launch.output import TellOutput
 from prismcore.rank_list import format_ranks
 
 __all__ = ["OtherMachines", "serve"]
@@ -104,14 +105,17 @@ class OtherMachines:
             self._peaks[int(rank)] = (peaks[0], peaks[1])
 
 
-def serve(graph: Graph, options: EmulateOptions, machines: Machines) -> None:
+def serve(
+    graph: Graph, options: EmulateOptions, machines: Machines, tell_output: TellOutput | None = None
+) -> None:
     """Runs the share of a machine that is not machine 0, until machine 0 says that all is over.
+    ``tell_output``: as of :func:`prismcore.emulate.emulate`, for the ranks here.
 
     Raises what the emulation failed with, here or elsewhere.
     """
     ranks = share_of(sorted(options.sandbox), machines.number, machines.count)
     allow_descriptors(2 * len(ranks))
-    with launcher_of(graph, options) as launcher:
+    with launcher_of(graph, options, tell_output) as launcher:
         ports = _core.PortMemory.create(len(ranks), timed=False)
         relay = _core.Relay(machines.connections[0].detach(), ports)
         sandbox = SandboxRanks(

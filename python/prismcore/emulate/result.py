@@ -16,8 +16,8 @@ class SandboxResult:
     """One rank that ran."""
 
     iteration_time_ns: Sequence[int]  #: of this rank, in the order of iterations
-    peak_allocated_bytes: int  #: of torch's allocator
-    peak_reserved_bytes: int
+    peak_allocated_bytes: int | None  #: of torch's allocator; None: it did not come to its end
+    peak_reserved_bytes: int | None
     late_ns: int | None = None
     """Wall clock: by how much the process was behind its host clock, in all, after the first iteration."""
 
@@ -40,7 +40,8 @@ class EmulateResult:
 
     sandbox: Mapping[int, SandboxResult]  #: by rank, rising
     job: ReplayResult
-    replay_median_iteration_time_ns: int  #: of a plain replay under the same perturbations
+    replay_median_iteration_time_ns: int | None
+    """Of a plain replay under the same perturbations; None where a failure left it no iteration."""
     ghosts: int  #: ranks that did not run
     materialised_ghosts: int  #: of these, those that exchange bytes with a rank that ran
     messages: int  #: transfers between a rank that ran and a materialised ghost
@@ -51,9 +52,15 @@ class EmulateResult:
     wall_time_s: float
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def median_iteration_time_ns(self) -> int | None:
+        """Of the job as it ran; None where a failure left it no iteration."""
+        return self.job.median_iteration_time_ns if len(self.job.iteration_time_ns) else None
+
     def to_json(self) -> dict[str, Any]:
         """The keys of ``prism emulate --json``."""
         errors = self.release_errors
+        failure = self.job.failure
         return {
             "sandbox": {
                 rank: {
@@ -64,7 +71,7 @@ class EmulateResult:
                 }
                 for rank, found in self.sandbox.items()
             },
-            "median_iteration_time_ns": self.job.median_iteration_time_ns,
+            "median_iteration_time_ns": self.median_iteration_time_ns,
             "replay_median_iteration_time_ns": self.replay_median_iteration_time_ns,
             "ghosts": self.ghosts,
             "materialised_ghosts": self.materialised_ghosts,
@@ -79,4 +86,5 @@ class EmulateResult:
             "bootstrap_s": self.bootstrap_s,
             "wall_time_s": self.wall_time_s,
             "warnings": self.warnings,
+            **({} if failure is None else {"failure": failure.to_json()}),
         }

@@ -14,18 +14,24 @@ from prismcore.graph import Graph
 from prismcore.launch.failures import failure_of
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.launch.need import ObjectNeed
+from prismcore.launch.output import TellOutput
+from prismcore.launch.protocol import ENDED_BY_PROGRAM
 from prismcore.profiles.cluster import parse_cluster
+from prismcore.units import plural
 
 __all__ = ["AbsentGiverError", "Peaks", "SandboxRanks", "check_end", "launcher_of"]
 
 _LAST_WORDS_S = 2.0
 """How long a rank that left its program may take to say that it failed, or where it goes on."""
 
+_NO_TIMES = "Both events must be completed before calculating elapsed time"
+"""Torch's words in ``Event.elapsed_time``."""
+
 Peaks = tuple[int, int]
 """Peak allocated and reserved bytes."""
 
 
-def launcher_of(graph: Graph, options: EmulateOptions) -> Launcher:
+def launcher_of(graph: Graph, options: EmulateOptions, tell_output: TellOutput | None = None) -> Launcher:
     """Starts ranks as they were started for the collection of `graph`."""
     metadata = graph.metadata
     cluster_text = str(metadata["cluster"])
@@ -45,6 +51,7 @@ def launcher_of(graph: Graph, options: EmulateOptions) -> Launcher:
         longer="--silence",
         routing=options.routing or metadata.get("routing") or "balanced",
         rules=options.rules,
+        tell_output=tell_output,
     )
 
 
@@ -68,6 +75,12 @@ def check_end(end: RankEnd, world_size: int) -> None:
     failure: PrismError | None = failure_of(end, world_size=world_size, timeout_s=float("inf"))
     if failure is not None:
         raise failure
+
+
+def _made_of_the_end(end: RankEnd) -> bool:
+    """Whether a rank failed because the engine tells it no times any more."""
+    error = (end.summary or {}).get("error") or {}
+    return str(error.get("text")).startswith(_NO_TIMES)
 
 
 class SandboxRanks:
@@ -148,9 +161,16 @@ class SandboxRanks:
             self._take(end)
         return {rank: self._peaks(rank) for rank in ranks}
 
+    @property
+    def routed(self) -> bool | None:
+        """Behind :meth:`gather`: whether a dispatcher of a rank here took routing; None: no rank here."""
+        ends = [end.summary for end in self._ends.values() if end.summary is not None]
+        return any(summary.get("routing") is not None for summary in ends) if ends else None
+
     def last_words(self, place: tuple[int, int] | None) -> str:
         """What a rank that failed has to say: it may have left its program because of that. Else, of the
         rank and op of ``place``, where the program goes on. No rank waits for the engine any more."""
+        self._launcher.mute()  # what it writes without the engine is nobody's
         closed_s = time.monotonic()
         self._ports.close()
         self._exchange.close()
@@ -160,7 +180,8 @@ class SandboxRanks:
             # Without the engine a rank is told that nothing is done, at no time: what others fail with
             # after that is no reason. The rank that is asked about may have failed, and clean up.
             left_s = (end.summary or {}).get("left_s", 0)
-            if left_s < closed_s or (place is not None and end.rank == place[0]):
+            asked = place is not None and end.rank == place[0] and not _made_of_the_end(end)
+            if left_s < closed_s or asked:
                 check_end(end, self._world_size)
             self._ends[end.rank] = end
 
@@ -179,6 +200,8 @@ class SandboxRanks:
         rank, op = place
         if rank not in self._ends:
             return ""
+        if (summary := self._ends[rank].summary) is not None and summary["end"] == ENDED_BY_PROGRAM:
+            return f"; its program has ended after {plural(summary['iterations'], 'iteration')}"
         site = next_call_site(Graph.from_bytes(self._ends[rank].graph), rank, op)
         return f"; the rank itself communicates next at {site}" if site else ""
 

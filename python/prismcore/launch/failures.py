@@ -18,8 +18,12 @@ from prismcore.launch.launcher import RankEnd
 from prismcore.launch.need import ObjectNeed
 from prismcore.launch.processes import signal_name
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
+from prismcore.units import plural
 
 __all__ = ["failure_of"]
+
+_NO_COUNTS = "Split sizes doesn't match"
+"""Torch's words in ``all_to_all_single``."""
 
 _TOLD_BY_US = (CollectError.__name__, RoutingError.__name__, RuleError.__name__)
 
@@ -53,9 +57,22 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
 
 def _failed(end: RankEnd, how: str) -> RankFailedError:
     lines = end.last_lines()
+    how += _hint(end, lines)
     if len(lines) <= 1:
         return RankFailedError(f"rank {end.rank} {how}: {lines[0] if lines else 'it wrote nothing'}")
     return RankFailedError(f"rank {end.rank} {how}; its last lines:\n  " + "\n  ".join(lines))
+
+
+def _hint(end: RankEnd, lines: Sequence[str]) -> str:
+    """What else than the program may be behind it."""
+    hint = ""
+    rules: Mapping[str, int] = (end.summary or {}).get("rules", {})
+    used = [f"{name.partition(' ')[2]} ({plural(uses, 'call')})" for name, uses in rules.items() if uses]
+    if used:
+        hint += f", after rules gave it what it received: {', '.join(used)}"
+    if any(_NO_COUNTS in line for line in lines):
+        hint += ", where counts that kernels would compute read as zero (docs/guide-experts.md)"
+    return hint
 
 
 def _out_of_memory(end: RankEnd, summary: Mapping[str, Any], world_size: int) -> OutOfMemoryError:

@@ -25,12 +25,14 @@ class GroupTable:
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str | None, list[int]]] = []
+        self.had_default = False  #: there was a default group, also where it is destroyed meanwhile
         self._ranks: dict[str, list[int]] = {}
 
     def install(self) -> None:
         """Listens to every way that torch makes groups; call once, before the program runs."""
         c10d._new_group_with_tag = self._new_group(c10d._new_group_with_tag)
         late.use_split_group(self._split_group)
+        c10d._update_default_pg = self._update_default(c10d._update_default_pg)
 
     def members(self, name: str) -> list[int] | None:
         """Ranks of the group that torch calls ``name``, by position."""
@@ -53,6 +55,13 @@ class GroupTable:
         self.rows.append((description or "undefined", name, ranks))
         if name is not None:
             self._ranks[name] = ranks
+
+    def _update_default(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def update_default_pg(pg: Any) -> None:
+            self.had_default |= pg is not None
+            original(pg)
+
+        return update_default_pg
 
     def _new_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
         known_backends: set[object] = {None}

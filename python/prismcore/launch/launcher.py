@@ -26,12 +26,12 @@ import prismcore
 from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
+from prismcore.launch.output import OutputPassing, RankOutput, TellOutput
 from prismcore.launch.processes import is_stopped, kill_group, signal_name
 from prismcore.launch.protocol import Channel, Values, is_leaving, read_record, write_record
 
 __all__ = ["Launcher", "RankEnd"]
 
-_KEPT_OUTPUT = 64 << 10
 _LINES_TOLD = 15
 _GRACE_S = 0.8
 _LEAST_PREPARE_S = 60.0  # what is not the program's own is to be trusted for so long on a busy machine
@@ -65,42 +65,10 @@ class RankEnd:
         return lines[-count:]
 
 
-class _Output:
-    """The tail of a pipe."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        os.set_blocking(fd, False)
-        self._chunks: deque[bytes] = deque()
-        self._size = 0
-
-    def read(self) -> bool:
-        """False at the end."""
-        try:
-            data = os.read(self.fd, 1 << 16)
-        except BlockingIOError:
-            return True
-        if not data:
-            return False
-        self._chunks.append(data)
-        self._size += len(data)
-        while self._size - len(self._chunks[0]) > _KEPT_OUTPUT:
-            self._size -= len(self._chunks.popleft())
-        return True
-
-    def drain(self) -> str:
-        with contextlib.suppress(OSError):
-            while True:
-                before = self._size
-                if not self.read() or self._size == before:
-                    break
-        return b"".join(self._chunks)[-_KEPT_OUTPUT:].decode(errors="replace")
-
-
 @dataclass(slots=True)
 class _Running:
     record_fd: int
-    output: _Output
+    output: RankOutput
     started: float
     process: int = 0
     """0: not known yet."""
@@ -128,9 +96,11 @@ class Launcher:
         rank_timeout_s: float = 600.0,
         step_timeout_s: float | None = None,
         longer: str = "",
+        tell_output: TellOutput | None = None,
     ) -> None:
         """``step_timeout_s``: one import, or the file of rules, may take so long before ranks start; None:
-        as long as a rank. ``longer``: the flag to allow more with."""
+        as long as a rank. ``longer``: the flag to allow more with. ``tell_output``: gets what ranks write
+        that run in an emulation."""
         self._setup = {
             "command": list(command),
             "folder": str(folder),
@@ -154,6 +124,8 @@ class Launcher:
         self._values_fd: int | None = None
         self._selector = selectors.DefaultSelector()
         self._printing = False  # there was output at the last look
+        self._tell_output = tell_output
+        self._passing: OutputPassing | None = None
 
     @property
     def running(self) -> list[int]:
@@ -185,7 +157,7 @@ class Launcher:
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
-            self._parent_output = _Output(read_end)
+            self._parent_output = RankOutput(read_end)
             undo.pop_all()
             theirs.close()
         try:
@@ -193,6 +165,8 @@ class Launcher:
             self._selector.register(read_end, selectors.EVENT_READ, self._parent_output)
             self._send(self._setup)
             self._wait_until_ready()
+            if self._tell_output is not None:
+                self._passing = OutputPassing(self._tell_output)
         except BaseException:
             self.close()
             raise
@@ -201,10 +175,11 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(output_s=_GRACE_S if kind is not None and not issubclass(kind, Exception) else None)
 
-    def close(self) -> None:
-        """Ends every process within a second."""
+    def close(self, *, output_s: float | None = None) -> None:
+        """Ends every process within a second, then waits, for so long at most, until somebody has taken
+        what the ranks wrote."""
         self._channel.close()  # the parent ends its ranks, then itself
         try:
             self._process.wait(timeout=_GRACE_S)
@@ -214,14 +189,16 @@ class Launcher:
         finally:
             kill_group(self._process.pid, leader_lives=False)  # what an import was running
             self._selector.close()
-            os.close(self._parent_output.fd)
+            self._parent_output.close()
             for running in self._running.values():
+                self._end_output(running.output)
                 os.close(running.record_fd)
-                os.close(running.output.fd)
             self._running.clear()
             if self._values_fd is not None:
                 os.close(self._values_fd)
                 self._values_fd = None
+            if self._passing is not None:
+                self._passing.close(limit_s=output_s)
 
     def start(
         self, rank: int, *, want_groups: bool = False, port: tuple[int, int, int] | None = None
@@ -244,8 +221,13 @@ class Launcher:
             with contextlib.suppress(OSError):  # a user may have used up what the system allows
                 fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                running = _Running(record_fd, _Output(read_end), time.perf_counter())
-                self._selector.register(read_end, selectors.EVENT_READ, running.output)
+                passed = self._passing is not None and port is not None
+                output = RankOutput(read_end, rank=rank, passed=passed)
+                running = _Running(record_fd, output, time.perf_counter())
+                if self._passing is not None and passed:
+                    self._passing.add(output)
+                else:
+                    self._selector.register(read_end, selectors.EVENT_READ, output)
                 self._running[rank] = running
                 undo.pop_all()
                 ports = [] if port is None else list(port[:2])
@@ -283,6 +265,11 @@ class Launcher:
             if not self._unread and time.perf_counter() >= until:
                 return None
         return self._ended(self._unread.popleft())
+
+    def mute(self) -> None:
+        """What ranks write from now on is kept, and passed on to nobody."""
+        for running in self._running.values():
+            running.output.mute()
 
     def kill(self, rank: int) -> None:
         """If it still runs; it ends like others."""
@@ -378,11 +365,8 @@ class Launcher:
     def _ended(self, message: dict[str, Any]) -> RankEnd:
         rank = message["ended"]
         running = self._running.pop(rank)
-        output = running.output.drain()
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(running.output.fd)
+        output = self._end_output(running.output)
         record = read_record(running.record_fd)
-        os.close(running.output.fd)
         os.close(running.record_fd)
         return RankEnd(
             rank=rank,
@@ -396,6 +380,17 @@ class Launcher:
             wall_s=time.perf_counter() - running.started,
             max_rss_bytes=message["max_rss_bytes"],
         )
+
+    def _end_output(self, output: RankOutput) -> str:
+        """The end of what a rank wrote, which is gone."""
+        if self._selector.get_map() is not None:  # not closed
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(output.fd)
+        told = output.drain()
+        if self._passing is not None:
+            self._passing.end(output)
+        output.close()
+        return told
 
     def _end_overdue(self) -> None:
         now = time.perf_counter()

@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -44,7 +45,7 @@ def find_program(command: list[str], folder: Path) -> Program:
     if command[0] != "-m":
         path = (folder / command[0]).resolve()
         if not path.is_file():
-            raise FileNotFoundError(f"{command[0]}: no such script (from {folder})")
+            raise FileNotFoundError(f"{command[0]}: no such script (from {folder}){_hint(command)}")
         return Program(path=path, module=None, arguments=command[1:])
     name, package = command[1], False
     sys.path.insert(0, str(folder))
@@ -64,6 +65,15 @@ def find_program(command: list[str], folder: Path) -> Program:
     if spec.origin is None or not spec.origin.endswith(".py"):
         raise FileNotFoundError(f"-m {name}: not a module of Python source, expected one to run")
     return Program(path=Path(spec.origin), module=name, arguments=command[2:])
+
+
+def _hint(command: list[str]) -> str:
+    """What a user may have meant who gives what starts a program before it."""
+    starter = re.sub(r"[0-9.]+$", "", os.path.basename(command[0]))
+    if starter not in ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun"):
+        return ""
+    script = next((word for word in command[1:] if word.endswith(".py")), "script.py")
+    return f"; expected the script itself, without {command[0]}: -- {script} ARGS, or -- -m module ARGS"
 
 
 def _parsed(source: str) -> ast.Module:

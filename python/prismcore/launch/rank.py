@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import torch
-import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
 from prismcore.adapters.megatron_experts import ExpertRouting
@@ -271,7 +270,7 @@ class RankRun:
         graph = b""
         try:
             summary |= {
-                "has_process_group": bool(self._groups.rows) or _had_process_group(),
+                "has_process_group": bool(self._groups.rows) or self._groups.had_default,
                 "iterations": _core.vgpu_num_iterations(),
                 "iteration_source": self._ends.source,
                 "routing": self._routing.report(),
@@ -331,10 +330,6 @@ def _exit_status(code: object) -> int:
     if not isinstance(code, int):
         return 1
     return code if 0 < code < 256 else code % 256 or 255
-
-
-def _had_process_group() -> bool:
-    return bool(c10d._world.group_count > 0)
 
 
 def _print_from_program(error: BaseException) -> None:

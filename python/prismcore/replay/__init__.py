@@ -13,9 +13,10 @@ from prismcore.replay.clock_curve import read_clock_curve
 from prismcore.replay.failure import FailureReport, Wait, WaitingRank
 from prismcore.replay.perturbation import Jitter, Perturbation, RankFailure, SlowLink, SlowRank
 from prismcore.replay.replay import MemoryCurve, memory_curve, recorded_eager_bytes, replay
-from prismcore.replay.result import ReplayResult, Timeline, TimeSplit
+from prismcore.replay.result import SPLIT_KEYS, ReplayResult, Timeline, TimeSplit
 
 __all__ = [
+    "SPLIT_KEYS",
     "FailureReport",
     "Jitter",
     "MemoryCurve",

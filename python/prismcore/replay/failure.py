@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import named_ranks
+from prismcore.units import format_ns, plural
 
 __all__ = ["FailureReport", "Wait", "WaitingRank"]
 
@@ -39,11 +40,11 @@ class Wait:
         first = min(self.ranks, key=lambda r: r.since_ns)
         which = "" if self.number is None else f" (collective {self.number})"
         site = f" at {first.call_site}" if first.call_site else ""
-        behind = "" if set(self.failed) <= set(self.missing) else f", because of {_ranks(self.failed)}"
+        behind = "" if set(self.failed) <= set(self.missing) else f", because of {named_ranks(self.failed)}"
         return (
-            f"{_ranks([r.rank for r in self.ranks])} on communicator {self.communicator!r}{which}: "
-            f"rank {first.rank} op {first.op} ({self.op}){site}, since {first.since_ns} ns, for "
-            f"{_ranks(self.missing)}{behind}"
+            f"{named_ranks([r.rank for r in self.ranks])} on communicator {self.communicator!r}{which}: "
+            f"rank {first.rank} op {first.op} ({self.op}){site}, since {format_ns(first.since_ns)}, for "
+            f"{named_ranks(self.missing)}{behind}"
         )
 
 
@@ -70,18 +71,20 @@ class FailureReport:
         if not self.failed:
             return ["every rank ended its program before it was to fail"]
         fates = [
-            f"rank {rank} at {at} ns, after {self.iterations[rank]} iterations"
+            f"rank {rank} at {format_ns(at)}, after {plural(self.iterations[rank], 'iteration')}"
             for rank, at in self.failed.items()
         ]
         shown = "; ".join(fates[:_SHOWN])
         if len(fates) > _SHOWN:
-            shown += f"; ... ({len(fates)} in all)"
+            shown += f"; ... ({len(fates):,} in all)"
         if not self.stopped:
             return [f"failed: {shown}; all others ended their programs"]
         waits = [wait.describe() for wait in self.waits[:_SHOWN]]
         if len(self.waits) > _SHOWN:
-            waits.append(f"... ({len(self.waits)} waits in all)")
-        return [f"failed: {shown}; {len(self.waiting)} of {len(self.iterations)} ranks wait for ever", *waits]
+            waits.append(f"... ({len(self.waits):,} waits in all)")
+        waiting, ranks = len(self.waiting), plural(len(self.iterations), "rank")
+        wait = "waits" if waiting == 1 else "wait"
+        return [f"failed: {shown}; {waiting:,} of {ranks} {wait} for ever", *waits]
 
     def to_json(self) -> dict[str, Any]:
         """``failure`` of ``prism replay --json``."""
@@ -133,7 +136,3 @@ def report_of(raw: Mapping[str, Any], ranks: Sequence[int]) -> FailureReport:
             for wait in raw["waits"]
         ],
     )
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"

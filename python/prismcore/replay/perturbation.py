@@ -69,6 +69,11 @@ class Perturbation:
     jitter: Jitter | None = None
     failures: Sequence[RankFailure] = ()
 
+    @property
+    def is_none(self) -> bool:
+        """Nothing is slower, uneven or lost."""
+        return not (self.slow_ranks or self.slow_links or self.jitter or self.failures)
+
     def to_core(self) -> _core.Perturbation:
         """As the core takes it; raises GraphError for values that cannot be."""
         jitter = Jitter(seed=0, sigma=0.0) if self.jitter is None else self.jitter

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prismcore import _core
+from prismcore.errors import MismatchError
 from prismcore.graph import Graph, Provenance
 from prismcore.graph.values import u32, whole
 from prismcore.profiles.cluster import ClusterProfile, parse_cluster
 from prismcore.profiles.device import DeviceProfile
 from prismcore.replay.failure import report_of
+from prismcore.replay.ghosts import ghost_hint
 from prismcore.replay.perturbation import Perturbation
 from prismcore.replay.result import ReplayResult, Timeline
 
@@ -67,16 +69,20 @@ def replay(
         eager_bytes = recorded_eager_bytes(graph) if cluster is None else 0
     whole(eager_bytes, "eager_bytes")
     begin = time.perf_counter()
-    raw = _core.replay(
-        graph.core,
-        threads=min(threads, 256),
-        perturbation=(perturbation or Perturbation()).to_core(),
-        cluster=None if cluster is None else cluster.to_core(),
-        device=None if device is None else device.to_core(),
-        wiring=wiring_of(graph) if cluster is None and perturbation and perturbation.slow_links else None,
-        eager_bytes=eager_bytes,
-        timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
-    )
+    try:
+        raw = _core.replay(
+            graph.core,
+            threads=min(threads, 256),
+            perturbation=(perturbation or Perturbation()).to_core(),
+            cluster=None if cluster is None else cluster.to_core(),
+            device=None if device is None else device.to_core(),
+            wiring=wiring_of(graph) if cluster is None and perturbation and perturbation.slow_links else None,
+            eager_bytes=eager_bytes,
+            timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
+        )
+    except MismatchError as error:
+        error.args = (f"{error}{ghost_hint(graph, error)}",)
+        raise
     return result_of(raw, graph, wall_time_s=time.perf_counter() - begin, has_timeline=bool(timeline_ranks))
 
 

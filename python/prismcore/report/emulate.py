@@ -19,16 +19,10 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
     counted = len(job.iteration_time_ns) - job.first_counted
     times = ", ".join(format_ns(int(t)) for t in job.iteration_time_ns[:8])
     note = " (the first holds the set-up)" if job.first_counted else ""
-    difference = job.median_iteration_time_ns - result.replay_median_iteration_time_ns
-    against = (
-        "the same"
-        if difference == 0
-        else f"{format_ns(abs(difference))} {'longer' if difference > 0 else 'shorter'} here"
-    )
     fields: list[tuple[str, object]] = [
         ("iteration time", f"{format_ns(job.median_iteration_time_ns)} (median of {counted})"),
         ("iterations", f"{times}{note}"),
-        ("replay of the graph", f"{format_ns(result.replay_median_iteration_time_ns)}: {against}"),
+        ("replay of the graph", _against_replay(result)),
         ("ranks", f"{len(result.sandbox):,} ran, {plural(result.ghosts, 'ghost')}"),
         ("messages", f"{result.messages:,} between the ranks that ran and the ghosts"),
         ("wall time", f"{format_wall(result.wall_time_s)}, of it {format_wall(result.bootstrap_s)} to start"),
@@ -36,6 +30,17 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
     if result.release_errors is not None:
         fields.append(("wall clock", _wall_clock(result, result.release_errors)))
     return fields
+
+
+def _against_replay(result: EmulateResult) -> str:
+    replayed = result.replay_median_iteration_time_ns
+    if replayed is None:
+        return "no iteration ended on all ranks"
+    difference = result.job.median_iteration_time_ns - replayed
+    against = "longer" if difference > 0 else "shorter"
+    return f"{format_ns(replayed)}: " + (
+        f"{format_ns(abs(difference))} {against} here" if difference else "the same"
+    )
 
 
 def _wall_clock(result: EmulateResult, errors: ReleaseErrors) -> str:

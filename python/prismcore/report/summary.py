@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ class GraphSummary:
     iterations: int
     file_bytes: int
     device: str | None
+    command: Sequence[str] | None  #: that was collected; None where there was none
+    rules: Mapping[str, int] | None  #: calls that each rule for what ghosts send had; None: no such rules
     provenance: Mapping[str, float]  #: shares of device time over all ranks; all 0 where there is none
     digest: str
     communication_digest: str
@@ -64,7 +66,7 @@ def summarize(graph: Graph) -> GraphSummary:
     classes = Counter(r.rank_class for r in ranks)
     ops, provenance = ops_and_provenance(graph)
     metadata = graph.metadata
-    device = metadata.get("device")
+    device, command, rules = (metadata.get(key) for key in ("device", "command", "rules"))
     return GraphSummary(
         world_size=graph.world_size,
         classes=len(classes),
@@ -77,6 +79,8 @@ def summarize(graph: Graph) -> GraphSummary:
         iterations=graph.iterations,
         file_bytes=graph.file_bytes,
         device=device if isinstance(device, str) else None,
+        command=[str(word) for word in command] if isinstance(command, list) else None,
+        rules=dict(rules) if isinstance(rules, dict) and rules else None,
         provenance=provenance,
         digest=graph.digest(),
         communication_digest=graph.communication_digest(),

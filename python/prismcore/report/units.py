@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-_TIMES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+from prismcore.units import TIMES, format_ns, plural
+
+__all__ = [
+    "column_scale",
+    "format_bytes",
+    "format_count",
+    "format_field",
+    "format_ns",
+    "format_share",
+    "format_wall",
+    "plural",
+]
+
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def format_ns(value: int | float) -> str:
-    """``1234567`` as ``1.235 ms``."""
-    for scale, unit in _TIMES:
-        if abs(value) >= scale:
-            return f"{value / scale:.3f} {unit}"
-    return f"{value:.0f} ns"
 
 
 def format_wall(seconds: float) -> str:
@@ -36,11 +40,6 @@ def format_share(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-def plural(count: int, noun: str) -> str:
-    """``(1, "rank")`` as ``1 rank``, ``(2000, "rank")`` as ``2,000 ranks``; for nouns that take an s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def format_count(value: int) -> str:
     """``1234567`` as ``1,234,567``."""
     return f"{value:,}"
@@ -54,7 +53,7 @@ def column_scale(name: str, largest: float) -> tuple[float, str]:
     scales: tuple[tuple[float, str], ...] = ()
     room = 1.0
     if name.endswith("_ns"):
-        scales, room = (*_TIMES, (1, "ns")), 10
+        scales, room = (*TIMES, (1, "ns")), 10
     elif name.endswith("_bytes"):
         scales, room = (*_BYTES, (1, "B")), 128
     for scale, unit in scales:

@@ -7,10 +7,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from prismcore.errors import DeadlockError, MismatchError
 from prismcore.graph import Graph, OpKind, Provenance
+from prismcore.replay import SPLIT_KEYS, ReplayResult, replay
+from prismcore.report.units import format_ns
 from prismcore.report.words import short_name
 
-__all__ = ["graph_warnings", "unknown_kernels"]
+__all__ = ["collection_warnings", "graph_warnings", "iteration_warnings", "unknown_kernels"]
+
+_ALIKE = 0.05
+_PARTS = {
+    "compute_ns": "compute",
+    "exposed_communication_ns": "exposed communication",
+    "waiting_ns": "waiting for other ranks",
+    "host_ns": "waiting for the host",
+    "idle_ns": "idle time",
+}
 
 NAMED = 5
 
@@ -50,6 +62,41 @@ def graph_warnings(graph: Graph) -> list[str]:
     if isinstance(notes, list):
         warnings.extend(str(note) for note in notes)
     return warnings
+
+
+def iteration_warnings(result: ReplayResult) -> list[str]:
+    """One line where most of the iterations that count lie more than 5 % from their median: set-up may
+    reach into them. For results without perturbation."""
+    times = result.iteration_time_ns[result.first_counted :]
+    if len(times) < 2:
+        return []
+    median = result.median_iteration_time_ns
+    near = np.abs(times - median) <= _ALIKE / 2 * median
+    if 2 * int(near.sum()) > len(times) or times.max() <= (1 + _ALIKE) * times.min():
+        return []
+    longest, shortest = int(np.argmax(times)), int(np.argmin(times))
+    shown = [result.first_counted + at for at in (longest, shortest)]
+    split = result.splits.mean(axis=0)
+    parts = {key: split[:, SPLIT_KEYS.index(key)] for key in _PARTS}
+    part = max(parts, key=lambda key: abs(parts[key][shown[0]] - parts[key][shown[1]]))
+    first, second = (format_ns(float(parts[part][at])) for at in shown)
+    return [
+        f"the iterations that the median is of differ: iteration {shown[0] + 1} takes "
+        f"{format_ns(int(times[longest]))}, iteration {shown[1] + 1} {format_ns(int(times[shortest]))}, "
+        f"above all in {_PARTS[part]} ({first} and {second}, mean over ranks); where set-up reaches into the "
+        "second (DDP rebuilds its buckets there), collect more: prism collect --iterations N"
+    ]
+
+
+def collection_warnings(graph: Graph) -> list[str]:
+    """Of a graph that was just collected: whether its ranks can run together, and whether its iterations
+    are alike. Replays it; nothing where ranks are left out."""
+    if graph.metadata.get("partial") or len(graph.ranks) < graph.world_size:
+        return []
+    try:
+        return iteration_warnings(replay(graph))
+    except (DeadlockError, MismatchError) as error:
+        return [f"the ranks of this graph cannot run together, so that it cannot be replayed: {error}"]
 
 
 def _named(found: Counter[str]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prismcore.report.units import format_share
+from prismcore.report.units import format_share, plural
 
 
 def provenance_words(shares: Mapping[str, float]) -> str:
@@ -58,7 +57,7 @@ def _identifiers(mangled: str) -> Iterator[str]:
             at += len(word)
 
 
-def shorten_command(command: Sequence[str], width: int = 90) -> str:
-    """A command line that fits a table."""
-    text = shlex.join(str(part) for part in command)
-    return text if len(text) <= width else text[: width - 3] + "..."
+def rule_words(rules: Mapping[str, int], file: Any) -> str:
+    """``{"1 recv": 24}`` of ``rules.py`` as ``rules.py: recv (24 calls)``."""
+    named = ", ".join(f"{name.partition(' ')[2]} ({plural(calls, 'call')})" for name, calls in rules.items())
+    return f"{file['name']}: {named}" if isinstance(file, Mapping) and "name" in file else named
