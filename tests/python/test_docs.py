@@ -41,7 +41,7 @@ def test_every_flag_is_documented_and_no_other():
         ("info", {*test_cli.INFO_KEYS, *test_cli.INFO_RANK_KEYS, "ranks"}),
         ("check", {*test_cli.CHECK_KEYS}),
         ("replay", {*test_cli.REPLAY_KEYS, "failure", "ranks"}),
-        ("emulate", {*test_cli.EMULATE_KEYS, *test_cli.EMULATE_RANK_KEYS}),
+        ("emulate", {*test_cli.EMULATE_KEYS, *test_cli.EMULATE_RANK_KEYS, "failure"}),
         ("export perfetto", {*test_cli.EXPORT_KEYS}),
         ("stragglers", {*test_cli.STRAGGLER_KEYS}),
         ("spare place", {*test_cli_spare.PLACE_KEYS}),

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from prismcore import _core
 from prismcore.emulate.descriptors import allow_descriptors
 from prismcore.emulate.ghost_objects import GhostObjects
 from prismcore.emulate.machines import Machines, share_of
 from prismcore.emulate.options import EmulateOptions
+from prismcore.emulate.polls import poll_warnings
 from prismcore.emulate.remote import OtherMachines
 from prismcore.emulate.result import EmulateResult, ReleaseErrors, SandboxResult
 from prismcore.emulate.sandbox import AbsentGiverError, Peaks, SandboxRanks, launcher_of
@@ -143,23 +142,10 @@ class _Emulation:
                 *self._differences,
                 *self._routing_warnings(run),
                 *job.warnings,
-                *self._poll_warnings(raw, job),
+                *poll_warnings(raw["odd_polls"], job.iteration_time_ns, expected.iteration_time_ns),
                 *self._clock_warnings(raw),
             ],
         )
-
-    def _poll_warnings(self, raw: dict[str, Any], job: ReplayResult) -> list[str]:
-        """One line for all ranks; none where it made no difference."""
-        odd = raw["odd_polls"]
-        if not odd or np.array_equal(job.iteration_time_ns, self._expected.iteration_time_ns):
-            return []
-        rank, asked, recorded, op = odd[0]
-        return [
-            f"{named_ranks(rank for rank, *_ in odd)} asked more or less often than recorded whether "
-            f"work was done, as programs that poll and torch's allocator do (rank {rank}: {asked:,} times, "
-            f"recorded {recorded:,}, first before op {op:,}); what they are told depends on their peers, and "
-            "each question costs host time, so times differ from the replay's"
-        ]
 
     def _clock_warnings(self, raw: dict[str, Any]) -> list[str]:
         errors = self._release_errors(raw)

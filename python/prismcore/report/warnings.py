@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from prismcore.errors import DeadlockError, MismatchError
+from prismcore.errors import PrismError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.replay import SPLIT_KEYS, ReplayResult, replay
 from prismcore.report.units import format_ns
@@ -95,7 +95,7 @@ def collection_warnings(graph: Graph) -> list[str]:
         return []
     try:
         return iteration_warnings(replay(graph))
-    except (DeadlockError, MismatchError) as error:
+    except PrismError as error:  # the graph is saved, and the command that needs more fails
         return [f"the ranks of this graph cannot run together, so that it cannot be replayed: {error}"]
 
 
