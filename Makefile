@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-deps: ## two header packages of Debian that the build needs: installs them where it may, else names them
+deps: ## packages of Debian with headers that the build needs: installs them where it may, else names them
 	@scripts/deps.sh
 
 $(VENV)/.ready: pyproject.toml requirements.txt
@@ -73,6 +73,7 @@ bench: install ## benchmarks at small sizes; those that need public traces only 
 	$(PY) benchmarks/replay_event.py --ranks 64,512,4096 --repeats 1
 	$(PY) benchmarks/replay_scale.py --ranks 256,1024 --repeats 1
 	$(PY) benchmarks/ghosts.py --parts scheduler --ranks 64,512
+	$(PY) benchmarks/trace_import.py --megabytes 5,20 --repeats 1
 	$(PY) benchmarks/spare_solver.py --groups 600 --lives 1 --samples 10
 	$(PY) benchmarks/spare_paper.py --seeds 2 --trials 200
 	$(PY) benchmarks/spare_life_scale.py --seeds 1

@@ -7,6 +7,7 @@ file(GLOB_RECURSE prism_core_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/csrc/cost/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/engine/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/device/*.cc
+  ${PROJECT_SOURCE_DIR}/csrc/kineto/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/spare/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/vgpu/device/*.cc)
 # Draws are the same on every machine, also where multiply and add could be fused.
@@ -17,7 +18,8 @@ set_target_properties(prism_core PROPERTIES
   OUTPUT_NAME prismcore CXX_VISIBILITY_PRESET default
   BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN")
 target_include_directories(prism_core PUBLIC ${PROJECT_SOURCE_DIR}/csrc PRIVATE ${PRISM_XXHASH_INCLUDE})
-target_link_libraries(prism_core PRIVATE prism_flags Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(prism_core SYSTEM PRIVATE ${PRISM_RAPIDJSON_INCLUDE})  # its warnings are not ours
+target_link_libraries(prism_core PRIVATE prism_flags Threads::Threads ZLIB::ZLIB ${CMAKE_DL_LIBS})
 if(PRISM_INPLACE)
   set_target_properties(prism_core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/prismcore/lib)
 endif()

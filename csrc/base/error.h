@@ -53,4 +53,9 @@ struct SpareError : Error {
   using Error::Error;
 };
 
+// A trace cannot be read, is damaged, or holds what cannot be.
+struct TraceError : Error {
+  using Error::Error;
+};
+
 }  // namespace prism

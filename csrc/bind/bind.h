@@ -14,6 +14,7 @@ void init_recorder(nb::module_& m);
 void init_comm(nb::module_& m);
 void init_cost(nb::module_& m);
 void init_engine(nb::module_& m);
+void init_kineto(nb::module_& m);
 void init_vgpu(nb::module_& m);
 void init_spare(nb::module_& m);
 void init_spare_life(nb::module_& m);

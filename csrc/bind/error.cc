@@ -39,6 +39,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise_placed("DivergenceError", e);
   } catch (const SpareError& e) {
     raise("SpareError", e);
+  } catch (const TraceError& e) {
+    raise("TraceError", e);
   } catch (const Error& e) {
     raise("PrismError", e);
   }

@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   prism::bind::init_comm(m);
   prism::bind::init_cost(m);
   prism::bind::init_engine(m);
+  prism::bind::init_kineto(m);
   prism::bind::init_vgpu(m);
   prism::bind::init_spare(m);
   prism::bind::init_spare_life(m);

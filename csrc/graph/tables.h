@@ -1,5 +1,5 @@
 // Strings, kernels and communicators of a graph under construction, each stored once by content.
-// Internal to csrc/graph.
+// For csrc/graph and csrc/kineto.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,7 @@ from prismcore.units import format_ns
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
     "--ranks --routing --rules --slots --world-size -h -o",
+    "import kineto": "--help --json --output -h -o",
     "import straggler": "--dp --help --json --meta --output --pp --tp --vpp -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prismcore.cli import import_straggler, output
+from prismcore.cli import import_kineto, import_straggler, output
 
-FORMATS = (import_straggler,)
+FORMATS = (import_kineto, import_straggler)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -83,7 +83,9 @@ def replay(
     except MismatchError as error:
         error.args = (f"{error}{ghost_hint(graph, error)}",)
         raise
-    return result_of(raw, graph, wall_time_s=time.perf_counter() - begin, has_timeline=bool(timeline_ranks))
+    return result_of(
+        raw, graph, wall_time_s=time.perf_counter() - begin, has_timeline=len(timeline_ranks) > 0
+    )
 
 
 def result_of(

@@ -40,11 +40,15 @@ class RowOps:
     """What each row is; arrays have shape [rows]."""
 
     kind: Ints  #: ``OpKind``
-    ref: Ints  #: into ``kernels`` or ``communicators``, by kind
+    ref: Ints  #: into ``kernels`` or ``communicators``, of a mark into the labels of steps, by kind
     peer: Ints  #: rank of the other side of a send or recv; -1
     tag: Ints
     kernels: Sequence[str]
     communicators: Sequence[tuple[str, tuple[int, ...]]]  #: name, members
+    bytes: Ints | None = None
+    has_host: bool = False
+    """Lane 0 is the host: its rows take the host's time, and what it waits for it synchronises with. Rows of
+    other lanes come to the device when the host has come to them. The caller's rows hold the marks."""
 
 
 def build_graph(
@@ -58,8 +62,8 @@ def build_graph(
     metadata: Mapping[str, Any] | None = None,
 ) -> Graph:
     """A graph that replays the rows: a lane is a stream, a wait an event, a gap a host callback on the
-    lane of its launch. All ranks end a step together, since a trace of chosen steps does not say what
-    was between them.
+    lane of its launch. Without a host, all ranks end a step together, since a trace of chosen steps does
+    not say what was between them.
 
     ``steps``: labels of the steps. Raises GraphError where the columns do not fit together.
     """
@@ -67,7 +71,9 @@ def build_graph(
     builder = GraphBuilder(world_size=world_size)
     labels = np.array([builder.string(label) for label in steps], dtype=np.uint32)
     kernels = np.array([builder.kernel(Kernel(name=k)) for k in ops.kernels] or [0], dtype=np.uint32)
-    communicators = [*ops.communicators, (STEP_BOUNDARY, tuple(ranks.tolist()))]
+    communicators = [*ops.communicators]
+    if not ops.has_host:
+        communicators.append((STEP_BOUNDARY, tuple(ranks.tolist())))
     ids = np.array([builder.communicator(name, members) for name, members in communicators])
     place, made, row = _laid_out(rows, ops, waits, timing, ranks=ranks, kernels=kernels, labels=labels)
     bounds = np.searchsorted(place, np.arange(len(ranks) + 1))
@@ -84,10 +90,14 @@ def _laid_out(
 ) -> tuple[Ints, OpArray, Ints]:
     """All ops in order: the place of their rank, the ops, and the row each came from (-1: none)."""
     count, lanes = waits.shape
+    hosts = int(ops.has_host)
     steps = len(labels)
     index = np.arange(count)
+    stream = np.maximum(rows.lane - hosts, 0)
+    on_host = rows.lane < hosts
     segment = np.searchsorted(ranks, rows.rank) * steps + rows.step
     foreign = _needed(rows, waits)
+    foreign[:, :hosts] = False  # they follow in order
     recorded = np.zeros(count, dtype=bool)
     recorded[waits[foreign]] = True
     # Event ops name the record by how many records ago: counts of those before each row.
@@ -99,7 +109,7 @@ def _laid_out(
     waited = waits[waiting, on]
     gaps = index[(rows.launch == index) & (timing.gap_ns > 0)]
     records = index[recorded]
-    ends = np.arange(len(ranks) * steps)
+    ends = np.arange(0 if ops.has_host else len(ranks) * steps)
     parts = (
         (waiting, _WAIT),
         (gaps, _GAP),
@@ -114,28 +124,39 @@ def _laid_out(
     at = np.cumsum([0, *sizes, len(ends), len(ends), len(ends)])
 
     part = made[at[0] : at[1]]
-    part["kind"], part["stream"], part["event_stream"] = OpKind.EVENT_WAIT, rows.lane[waiting], on
+    part["kind"] = np.where(on_host[waiting], int(OpKind.EVENT_SYNC), int(OpKind.EVENT_WAIT))
+    part["stream"], part["event_stream"] = stream[waiting], on - hosts
     part["peer"] = before[on, rows.launch[waiting]] - before[on, waited]
     part = made[at[1] : at[2]]
-    part["kind"], part["stream"] = OpKind.HOST_CALLBACK, rows.lane[gaps]
+    part["kind"] = np.where(on_host[gaps], int(OpKind.HOST_GAP), int(OpKind.HOST_CALLBACK))
+    part["stream"] = stream[gaps]
     part["duration_ns"] = timing.gap_ns[gaps]
     part = made[at[2] : at[3]]
     communicates = ops.kind >= OpKind.ALL_REDUCE
     follows = np.zeros(count, dtype=bool)
     follows[:-1] = rows.launch[1:] == rows.launch[:-1]
-    part["kind"], part["stream"], part["tag"] = ops.kind, rows.lane, ops.tag
+    part["kind"], part["stream"], part["tag"] = ops.kind, stream, ops.tag
+    part["detail"] = np.where(ops.kind == OpKind.MARK, int(MarkKind.ITERATION), 0)
     part["flags"] = Provenance.MEASURED | np.where(follows, int(OpFlag.GROUP_CONTINUES), 0)
-    part["ref"] = np.where(communicates, ops.ref, kernels[np.where(communicates, 0, ops.ref)])
+    refs = (communicates, ops.kind == OpKind.KERNEL, ops.kind == OpKind.MARK)
+    chosen = [np.where(of, ops.ref, 0) for of in refs]
+    part["ref"] = np.select(refs, (chosen[0], kernels[chosen[1]], labels[chosen[2]]), 0)
     part["duration_ns"] = timing.duration_ns
+    if ops.bytes is not None:
+        part["bytes"] = ops.bytes
     row[at[2] : at[3]] = index
     part = made[at[3] : at[4]]
-    part["kind"], part["stream"] = OpKind.EVENT_RECORD, rows.lane[records]
+    part["kind"], part["stream"] = OpKind.EVENT_RECORD, stream[records]
     made["kind"][at[4] : at[5]] = OpKind.DEVICE_SYNC
     part = made[at[5] : at[6]]
     part["kind"], part["ref"] = OpKind.ALL_REDUCE, len(ops.communicators)
     part["flags"] = Provenance.MODEL | OpFlag.BLOCKING
     part = made[at[6] : at[7]]
-    part["kind"], part["detail"], part["ref"] = OpKind.MARK, MarkKind.ITERATION, np.tile(labels, len(ranks))
+    part["kind"], part["detail"], part["ref"] = (
+        OpKind.MARK,
+        MarkKind.ITERATION,
+        np.tile(labels, len(ranks))[: len(ends)],
+    )
     last = (ends << 31) | (_LAST << 2)
     key = np.concatenate([*keys, last, last + 1, last + 2])
     order = np.argsort(key, kind="stable")

@@ -1,0 +1,62 @@
+"""``prism import kineto``: traces of torch's profiler."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prismcore.cli import parsing
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+
+
+def add_format(
+    formats: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    parser = formats.add_parser(
+        "kineto",
+        help="traces of torch's profiler (Chrome's JSON), one file a rank",
+        description="Import traces of torch's profiler: each profiled step becomes an iteration, collectives "
+        "lose the waiting for peers, host time stays as measured.",
+    )
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="TRACE.json",
+        help="one file a rank, gzip or not; a folder stands for all *.json and *.json.gz in it",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=parsing.output_path,
+        required=True,
+        metavar="JOB.prism",
+        help="the graph to write",
+    )
+    return parser
+
+
+def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
+    """The graph of a job's traces, and what to distrust in it."""
+    from prismcore.traces.kineto import read_kineto_set, stitch_kineto
+
+    traces = stitch_kineto(read_kineto_set(_files(args.paths)))
+    return traces.graph(), traces.warnings
+
+
+def _files(paths: list[Path]) -> list[Path]:
+    from prismcore.errors import TraceError
+
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")))
+        if not found:
+            raise TraceError(f"{path}: no *.json or *.json.gz found in this folder")
+        files += found
+    return files
