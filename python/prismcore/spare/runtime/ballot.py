@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from prismcore.errors import SpareError
 from prismcore.spare.runtime.communicator import Communicator
 from prismcore.spare.runtime.layout import Layout
@@ -22,13 +20,10 @@ def vote(communicator: Communicator, layout: Layout, what: str, *, boundary_want
     """
     digest = layout.digest
     mine = [1, digest // _HALF, digest % _HALF]
-    # Whole numbers: exact sums.
-    ballot = torch.tensor([*mine, boundary_wanted], dtype=torch.float64, device=communicator.device)
-    communicator.all_reduce_few(ballot, what)
-    ballot = ballot.cpu()
-    if [float(x) for x in ballot[:3]] != [float(communicator.size * x) for x in mine]:
+    *sums, wanted = communicator.sum_few([*mine, boundary_wanted], what)
+    if sums != [communicator.size * number for number in mine]:
         raise SpareError(
             f"groups have different layouts (here {digest:016x}); expected the same placement, micro_batches "
             "and version of prismcore everywhere"
         )
-    return bool(ballot[3] > 0)
+    return wanted > 0

@@ -18,7 +18,12 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import AllgatherOptions, AllreduceOptions, AllToAllOptions
+from torch.distributed.distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+)
 from torchft.process_group import ProcessGroup, ProcessGroupGloo, ProcessGroupNCCL
 
 from prismcore.spare.runtime.guard import Guard, MembersLostError
@@ -29,6 +34,8 @@ Backend = Literal["gloo", "nccl"]
 
 _POLL_S = 0.0005
 _FEW_RANKS = 16
+_SHORTEST_S = 0.001
+"""What torch takes for no limit is less than this."""
 
 
 class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
@@ -111,30 +118,44 @@ class Communicator:
         """The sum, in place."""
         options = AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM
-        self._do(lambda: self._group.allreduce([tensor], options), what)
+        self._do(lambda: self._calls.allreduce([tensor], options), what)
 
-    def all_reduce_few(self, tensor: Tensor, what: str) -> None:
-        """The same for few numbers. Over gloo, up to some size, each rank gives its own to each: one step,
-        where the ring takes 2 (n - 1), and all hear at once of one that is lost."""
+    def sum_few(self, numbers: Sequence[float], what: str) -> list[float]:
+        """Of a few whole numbers below 2^48, exact. Over gloo, up to some size, each rank gives its own to
+        each: one step, where the ring takes 2 (n - 1), and all hear at once of one that is lost."""
         if self._backend != "gloo" or self.size > _FEW_RANKS:
-            self.all_reduce(tensor, what)
-            return
-        splits = [tensor.numel()] * self.size
-        came = tensor.new_empty(self.size * tensor.numel())
-        self.all_to_all(came, tensor.repeat(self.size), splits, splits, what)
-        tensor.copy_(came.view(self.size, -1).sum(0))
+            few = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+            self.all_reduce(few, what)
+            return few.tolist()  # type: ignore[no-any-return]
+        given = torch.tensor([*numbers] * self.size, dtype=torch.float64)
+        came = torch.empty_like(given)
+        self.all_to_all(came, given, (), (), what)
+        by_rank, count = came.tolist(), len(numbers)
+        return [sum(by_rank[at::count]) for at in range(count)]
+
+    def barrier(self, what: str) -> None:
+        """Who is through knows that all had come to it."""
+        if self._backend == "gloo":  # in log2(n) steps
+            self._do(lambda: self._calls.barrier(BarrierOptions()), what)
+        else:
+            self.sum_few([1], what)
 
     def all_to_all(
         self, out: Tensor, given: Tensor, out_splits: Sequence[int], splits: Sequence[int], what: str
     ) -> None:
-        """``splits``: elements of ``given`` for each rank."""
+        """``splits``: elements of ``given`` for each rank; none: equally many."""
         options = AllToAllOptions()
-        self._do(lambda: self._group.alltoall_base(out, given, list(out_splits), list(splits), options), what)
+        self._do(lambda: self._calls.alltoall_base(out, given, list(out_splits), list(splits), options), what)
 
     def all_gather(self, outs: Sequence[Tensor], given: Tensor, what: str) -> None:
         """One of ``outs`` for each rank; all of one size."""
         options = AllgatherOptions()
-        self._do(lambda: self._group.allgather([list(outs)], [given], options), what)
+        self._do(lambda: self._calls.allgather([list(outs)], [given], options), what)
+
+    @property
+    def _calls(self) -> Any:
+        """gloo's own group: torch's dispatcher and torchft's wrapper add nothing to a call of it but time."""
+        return self._group.backend if self._backend == "gloo" else self._group
 
     @property
     def device(self) -> torch.device:
@@ -191,9 +212,7 @@ class Communicator:
 
 def _waiter(work: Any, backend: Backend) -> Any:
     if backend == "gloo":
-        over = threading.Event()
-        work.get_future().add_done_callback(lambda _: over.set())
-        return over.wait
+        return _gloo_waiter(work)
 
     work.wait()  # the stream waits, not the host
     done = torch.cuda.Event()
@@ -208,6 +227,27 @@ def _waiter(work: Any, backend: Backend) -> Any:
         return True
 
     return poll
+
+
+def _gloo_waiter(work: Any) -> Callable[[float], bool]:
+    """First waits in torch, which wakes nobody else; in vain, that costs an exception, so further waits are
+    for an event."""
+    over: threading.Event | None = None
+
+    def wait(seconds: float) -> bool:
+        nonlocal over
+        if over is not None:
+            return over.wait(seconds)
+        try:
+            work.wait(timedelta(seconds=max(seconds, _SHORTEST_S)))
+        except RuntimeError:  # it took longer, or it failed
+            if not work.is_completed():
+                over = threading.Event()
+                work.get_future().add_done_callback(lambda _, over=over: over.set())
+                return False
+        return True
+
+    return wait
 
 
 def _device_setter(backend: Backend) -> Callable[[], None]:

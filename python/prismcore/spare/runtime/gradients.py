@@ -43,13 +43,19 @@ class Sheet:
         for flat in self.flats:
             flat.zero_()
 
-    def add(self, other: Sheet) -> None:
-        for flat, more in zip(self.flats, other.flats, strict=True):
-            flat.add_(more)
-
-    def copy(self, other: Sheet) -> None:
-        for flat, more in zip(self.flats, other.flats, strict=True):
-            flat.copy_(more)
+    def take_share(self, sheets: Sequence[Sheet], parts: int) -> None:
+        """Becomes the sum of ``sheets``, in their order, by ``parts``."""
+        for index, flat in enumerate(self.flats):
+            terms = [sheet.flats[index] for sheet in sheets]
+            if not terms:
+                flat.zero_()
+            elif len(terms) == 1:
+                torch.div(terms[0], parts, out=flat)
+            else:
+                torch.add(terms[0], terms[1], out=flat)
+                for term in terms[2:]:
+                    flat.add_(term)
+                flat.div_(parts)
 
 
 class GradientSheets:
@@ -172,10 +178,3 @@ def sheets_of(gradients: Iterable[Tensor] | Buffers, *, tail: int) -> GradientSh
     if isinstance(gradients, Buffers):
         return BufferSheets(gradients, tail=tail)
     return GradientSheets(gradients, tail=tail)
-
-
-def total(sheets: Sequence[Sheet], out: Sheet) -> None:
-    """``out`` becomes the sum of ``sheets`` in their order."""
-    out.copy(sheets[0])
-    for sheet in sheets[1:]:
-        out.add(sheet)

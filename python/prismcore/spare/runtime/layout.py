@@ -21,6 +21,7 @@ class Layout:
         self._solver = Reorderer(placement, micro_batches=micro_batches)
         self._history: list[tuple[str, list[int]]] = []
         self._uncommitted = False
+        self._counts: dict[int, list[Part]] = {}  # by group, as asked for
         for call, groups in history:
             getattr(self, call)(groups) if groups else getattr(self, call)()
 
@@ -73,6 +74,7 @@ class Layout:
         if self._history and self._solver.survivors == self.groups:
             self._solver.restart()
             self._history.clear()
+            self._counts.clear()
 
     def work(self, group: int) -> list[Part]:
         """What the group computes in the next step, in order."""
@@ -80,8 +82,10 @@ class Layout:
 
     def counts(self, group: int) -> list[Part]:
         """The parts whose gradient of the running step is the group's to give."""
-        rows, columns = np.nonzero(self._solver.holders() == group)
-        return [Part(int(row), int(column)) for row, column in zip(rows, columns, strict=True)]
+        if group not in self._counts:
+            rows, columns = np.nonzero(self._solver.holders() == group)
+            self._counts[group] = [Part(int(r), int(c)) for r, c in zip(rows, columns, strict=True)]
+        return list(self._counts[group])
 
     def holders(self) -> dict[Part, int]:
         """The group whose gradient of each part counts in the running step."""
@@ -89,4 +93,5 @@ class Layout:
 
     def _note(self, call: str, groups: Sequence[int]) -> None:
         self._history.append((call, list(groups)))
+        self._counts.clear()
         self._uncommitted = call != "commit"

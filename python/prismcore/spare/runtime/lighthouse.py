@@ -6,17 +6,16 @@ how long ago each was heard of stands on its status page (torchft 0.2.0, ``GET /
 
 from __future__ import annotations
 
-import http.client
 import math
 import re
 import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.membership import Report
@@ -24,11 +23,12 @@ from prismcore.spare.runtime.membership import Report
 __all__ = ["Heard", "Lighthouse", "Quorum"]
 
 _HEARTBEAT = re.compile(r'class="heartbeat\s*(old)?\s*">\s*([0-9A-Za-z_.:-]+): seen ([0-9.e+-]+)s ago')
+_GOOD = re.compile(rb"HTTP/1\.\d 200 ")
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *([0-9]+)")
 _RETRY_S = 0.05
 _ANEW_S = 1.0  # less than any --join_timeout_ms
 _LOOK_S = 0.2
-# What a proxy is asked for does not come from this lighthouse.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,11 +155,31 @@ class Lighthouse:
     def heard(self, *, within_s: float = 1.0) -> dict[str, Heard] | None:
         """Of each replica; None: no answer."""
         try:
-            with _DIRECT.open(f"{self._address}/status", timeout=within_s) as page:
-                text = page.read().decode("utf-8", "replace")
-        except (OSError, ValueError, http.client.HTTPException):
+            text = self._page(time.monotonic() + within_s)
+        except (OSError, ValueError):
             return None
         return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in _HEARTBEAT.findall(text)}
+
+    def _page(self, until: float) -> str:
+        """The status page. Without a client of HTTP, which takes longer than the page, and asks a proxy where
+        one is set up."""
+        address = urlsplit(self._address)
+        host, port = address.hostname or "localhost", address.port or 80
+        request = f"GET /status HTTP/1.0\r\nHost: {address.netloc}\r\n\r\n".encode()
+        chunks: list[bytes] = []
+        with socket.create_connection((host, port), timeout=_left(until)) as connection:
+            connection.sendall(request)
+            while True:
+                connection.settimeout(_left(until))
+                chunk = connection.recv(_CHUNK)
+                if not chunk:
+                    break
+                chunks.append(chunk)
+        head, _, body = b"".join(chunks).partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        if _GOOD.match(head) is None or (length is not None and len(body) != int(length[1])):
+            raise ValueError(f"{len(head)} and {len(body)} bytes found, expected a whole page")
+        return body.decode("utf-8", "replace")
 
     def close(self) -> None:
         """No more signs of life. May be called from another thread: a quorum that is waited for ends."""
@@ -237,6 +257,13 @@ def _any_address(host: str) -> str:
     if host in ("localhost", "127.0.0.1"):
         return "127.0.0.1"
     return "[::]" if socket.has_ipv6 else "0.0.0.0"
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
 from prismcore.spare.reorderer import Part
 from prismcore.spare.runtime.communicator import Communicator
-from prismcore.spare.runtime.gradients import Sheet, total
+from prismcore.spare.runtime.gradients import Sheet
 
-__all__ = ["sum_in_order", "sum_sheets"]
+__all__ = ["sum_in_order", "sum_shares"]
 
 
-def sum_sheets(communicator: Communicator, sheets: Sequence[Sheet], out: Sheet) -> None:
-    """``out`` becomes the sum of all groups' ``sheets``, which stay as they are. The order of addition is
-    the communicator's: it may change with its members."""
-    total(sheets, out)
+def sum_shares(communicator: Communicator, out: Sheet) -> None:
+    """``out`` becomes the sum of what all groups have in theirs. The order of addition is the communicator's:
+    it may change with its members."""
     for flat in out.flats:
         communicator.all_reduce(flat, "the sum of gradients")
 
@@ -31,7 +30,7 @@ def sum_in_order(
     on who holds which part or on how many groups there are.
 
     Each rank adds up one stretch of every part's gradients: the parts are sent there, and the sums to all.
-    A rank sends as many sheets as it holds parts, where sum_sheets() sends two.
+    A rank sends as many sheets as it holds parts, where sum_shares() sends two.
 
     Args:
         mine: this rank's parts; ``owners[part]`` is its rank.

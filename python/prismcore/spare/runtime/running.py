@@ -9,7 +9,7 @@ from torch import Tensor
 from prismcore.errors import SpareError
 from prismcore.spare.reorderer import Part
 from prismcore.spare.runtime.gradients import Buffers, Sheet, sheets_of
-from prismcore.spare.runtime.tally import Tally
+from prismcore.spare.runtime.tally import Tally, loss_of
 
 __all__ = ["RunningStep"]
 
@@ -18,8 +18,8 @@ class RunningStep:
     """Gradients that belong to one group alone are added up in one sheet. A part that another group
     computes as well, or whose place in the sum matters (``apart``), has a sheet of its own.
 
-    The sums go to ``out``; what they are made of stays as it is until the next step, so that they can be
-    made again.
+    The mean goes to ``out``; what it is made of stays as it is until the next step, so that it can be made
+    again.
     """
 
     def __init__(self, params: Iterable[Tensor] | Buffers, *, groups: int, micro_batches: int) -> None:
@@ -30,17 +30,19 @@ class RunningStep:
         self._pool: list[Sheet] = []
         self._apart: dict[Part, Sheet] | None = None
         self.out = sheets.new()
-        self._done: set[Part] = set()
+        self._is_mean = False  # what is in out
+        self._losses: dict[Part, Tensor | float] = {}  # of parts that are computed
 
     def begin(self, *, apart: bool) -> None:
         """A new step: nothing is computed."""
         if self._apart is not None:
             self._pool += self._apart.values()
         self._apart = {} if apart else None
+        self._losses.clear()
         if not apart:
             self._pool.clear()
-        self._together.zero()
-        self._done.clear()
+            self._together.zero()
+            self._sheets.show(self._together)
 
     @property
     def is_apart(self) -> bool:
@@ -50,8 +52,7 @@ class RunningStep:
     def open(self, part: Part) -> None:
         """Autograd adds into this part's sheet from here on."""
         if self._apart is None:
-            self._sheets.show(self._together)
-            return
+            return  # into that of all parts, since begin()
         sheet = self._apart.get(part) or (self._pool.pop() if self._pool else self._sheets.new())
         sheet.zero()
         self._apart[part] = sheet
@@ -59,45 +60,55 @@ class RunningStep:
 
     def close(self, part: Part, loss: Tensor | float) -> None:
         """The part is computed."""
-        self._tally.enter(self._sheets.take_in().tail, part, loss)
-        self._done.add(part)
+        copied = loss_of(loss)
+        self._sheets.take_in()
+        self._losses[part] = copied
 
     def is_done(self, part: Part) -> bool:
-        return part in self._done
+        return part in self._losses
 
-    def given(self, counts: Sequence[Part]) -> list[Sheet]:
-        """Sheets whose sum is what this group gives for the parts that count here."""
+    def give(self, counts: Sequence[Part], *, boundary_wanted: bool) -> None:
+        """``out`` becomes what this group gives of the mean: its gradients of the parts that count here, by
+        the number of all parts. Divided on the way there, so that the copy costs no pass of its own."""
         if self._apart is None:
-            if self._done != set(counts):
+            if self._losses.keys() != set(counts):
                 raise SpareError(
-                    f"parts {sorted(self._done)} are added up, expected {sorted(counts)}: "
+                    f"parts {sorted(self._losses)} are added up, expected {sorted(counts)}: "
                     "this is a fault of prismcore"
                 )
-            return [self._together]
-        return [self._apart[part] for part in counts] or [self._nothing()]
+            self.out.take_share([self._together], self._tally.parts)
+        else:
+            self.out.take_share([self._apart[part] for part in counts], self._tally.parts)
+        losses = {part: self._losses[part] for part in counts}
+        self._tally.enter(self.out.tail, losses, boundary_wanted=boundary_wanted)
+        self._is_mean = True
 
     def by_part(self, counts: Sequence[Part]) -> dict[Part, Sheet]:
+        """Sheets of the parts that count here, whose sum over all groups is to go to ``out``."""
         assert self._apart is not None
+        for part in counts:
+            self._tally.enter(self._apart[part].tail, {part: self._losses[part]})
+        self._is_mean = False
         return {part: self._apart[part] for part in counts}
 
     @property
     def num_done(self) -> int:
-        return len(self._done)
+        return len(self._losses)
 
-    def mean_loss(self) -> float:
-        """Of the summed step. Raises SpareError where not every micro-batch counts once."""
-        return self._tally.mean_loss(self.out.tail)
+    def read(self) -> tuple[float, bool]:
+        """Mean loss of the summed step, and whether any group wants a boundary to join at.
+
+        Raises:
+            SpareError: not every micro-batch counts once.
+        """
+        return self._tally.read(self.out.tail)
 
     def show_mean(self) -> None:
-        """Parameters' gradients become the sum over all micro-batches by their number."""
-        for flat in self.out.flats:
-            flat.div_(self._tally.parts)
+        """Parameters' gradients become the mean over all micro-batches."""
+        if not self._is_mean:
+            self.out.take_share([self.out], self._tally.parts)
         self._sheets.show(self.out)
 
     def abandon_sum(self) -> None:
         """Somebody who is stopped may still write into what the sum was to be: take another."""
         self.out = self._sheets.new()
-
-    def _nothing(self) -> Sheet:
-        self._together.zero()
-        return self._together

@@ -21,7 +21,7 @@ from prismcore.spare.runtime.gradients import Buffers
 from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.inject import Injector
 from prismcore.spare.runtime.options import SessionOptions
-from prismcore.spare.runtime.reduction import sum_in_order, sum_sheets
+from prismcore.spare.runtime.reduction import sum_in_order, sum_shares
 from prismcore.spare.runtime.running import RunningStep
 from prismcore.spare.runtime.seeds import seed_for, seed_torch
 from prismcore.spare.runtime.work import Work
@@ -113,6 +113,8 @@ class Session:
         self._iterating = False
         self._begun = -1  # the step of which something may be computed
         self._held = self._passed = False  # the sum of the step that runs; the barrier that commits it
+        self._wanted = False  # by some group, a boundary to join at
+        self._compared = 0  # the last epoch in which layouts were compared behind a sum
         self._has_loss = True
         self._loss = float("nan")
         self._boundary_wanted = False
@@ -342,8 +344,8 @@ class Session:
     def _missing(self) -> list[Part]:
         """What is planned, and what counts here since others are gone."""
         planned = self._agreement.planned
-        more = [part for part in self._agreement.counts() if part not in set(planned)]
-        return [part for part in (*planned, *more) if not self._running.is_done(part)]
+        wanted = dict.fromkeys((*planned, *self._agreement.counts()))
+        return [part for part in wanted if not self._running.is_done(part)]
 
     def _in_lots(self, parts: list[Part], most: int | None) -> list[list[Part]]:
         if most is None and not self._running.is_apart:
@@ -373,25 +375,31 @@ class Session:
         if self._options.deterministic:
             sum_in_order(agreement.communicator, running.by_part(counts), agreement.holders(), running.out)
         else:
-            sum_sheets(agreement.communicator, running.given(counts), running.out)
-        loss = running.mean_loss()
+            running.give(counts, boundary_wanted=agreement.somebody_waits())
+            sum_shares(agreement.communicator, running.out)
+        loss, self._wanted = running.read()
         self._held = True
         self._at("summed")
         return loss if self._has_loss else None
 
     def _commit(self) -> bool:
-        """The barrier across groups. Returns whether somebody waits for a boundary to join at."""
+        """The barrier across groups. Returns whether somebody waits for a boundary to join at.
+
+        Layouts change with the membership alone, so once in each they are compared. In deterministic mode
+        a sum has no place for what a group wants, as a group may hold no part."""
         agreement = self._agreement
         assert agreement.communicator is not None
-        wanted = vote(
-            agreement.communicator,
-            agreement.layout,
-            "the commit of the step",
-            boundary_wanted=agreement.somebody_waits(),
-        )
+        what = "the commit of the step"
+        if self._compared == agreement.epoch and not self._options.deterministic:
+            agreement.communicator.barrier(what)
+        else:
+            waits = self._options.deterministic and agreement.somebody_waits()
+            if vote(agreement.communicator, agreement.layout, what, boundary_wanted=waits):
+                self._wanted = True
+            self._compared = agreement.epoch
         self._passed = True
         self._at("passed")
-        return wanted
+        return self._wanted
 
     def _at(self, point: str) -> None:
         self._injector.at(point, group=self._agreement.group, step=self._agreement.step)

@@ -1,23 +1,41 @@
-"""What went into a step: how often each micro-batch counts, and its loss.
+"""What went into a step: how often each micro-batch counts, and its loss; and whether a member wants a
+boundary at which others may join.
 
 It travels in the tail of the gradients' sheets: a loss is split in two 32-bit floats, which keep 48 bits,
 and sums of one number and zeros are exact.
+
+Python's own numbers and lists are used on purpose: between micro-batches, which leave nothing else in the
+processor's caches, a few calls of numpy or torch take longer than all that is to be done here.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from prismcore.errors import SpareError
 from prismcore.spare.reorderer import Part
 
-__all__ = ["Tally"]
+__all__ = ["Tally", "loss_of"]
+
+
+def loss_of(loss: Tensor | float) -> Tensor | float:
+    """A copy that no later change of ``loss`` reaches. Does not wait for the device that computes it.
+
+    Raises:
+        SpareError: it is not one number.
+    """
+    if not isinstance(loss, Tensor):
+        return float(loss)
+    if loss.numel() != 1:
+        raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
+    if loss.device.type == "cpu":
+        return float(loss.item())
+    return loss.detach().to(torch.float64, copy=True).reshape(())
 
 
 class Tally:
@@ -30,48 +48,48 @@ class Tally:
     @property
     def length(self) -> int:
         """Of a tail."""
-        return 3 * self.parts
+        return 3 * self.parts + 1
 
-    def enter(self, tail: Tensor, part: Part, loss: Tensor | float) -> None:
-        """Does not wait for the device that computes ``loss``.
+    def enter(
+        self, tail: Tensor, losses: Mapping[Part, Tensor | float], *, boundary_wanted: bool = False
+    ) -> None:
+        """What the tail says from here on: these parts, each once, and their losses, of :func:`loss_of`."""
+        table = [0.0] * self.length
+        table[-1] = float(boundary_wanted)
+        there: dict[int, Tensor] = {}  # losses that only their device knows
+        for part, loss in losses.items():
+            at = part.type * self._micro_batches + part.part
+            table[at] = 1.0
+            if isinstance(loss, Tensor):
+                there[at] = loss
+                continue
+            rounded = ctypes.c_float(loss).value
+            table[self.parts + at] = rounded
+            if math.isfinite(rounded):
+                table[2 * self.parts + at] = loss - rounded
+        tail.copy_(torch.tensor(table, dtype=torch.float32))
+        if there:
+            exact = torch.stack([loss.to(tail.device) for loss in there.values()])
+            near = exact.float()
+            rest = torch.where(near.isfinite(), exact - near, 0.0).float()
+            tail[:-1].view(3, self.parts)[1:, list(there)] = torch.stack([near, rest])
 
-        Raises:
-            SpareError: it is not one number.
-        """
-        if isinstance(loss, Tensor) and loss.numel() != 1:
-            raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
-        at = part.type * self._micro_batches + part.part
-        if tail.device.type == "cpu" and not (isinstance(loss, Tensor) and loss.device.type != "cpu"):
-            self._enter_here(
-                tail.detach().numpy(), at, float(loss.detach() if isinstance(loss, Tensor) else loss)
-            )
-            return
-        exact = torch.as_tensor(loss).detach().to(tail.device, torch.float64).reshape(())
-        rounded = exact.float()
-        rest = torch.where(rounded.isfinite(), exact - rounded, 0.0)
-        tail[at :: self.parts] = torch.stack([torch.ones_like(rounded), rounded, rest.float()])
-
-    def _enter_here(self, values: NDArray[np.float32], at: int, loss: float) -> None:
-        """The same on the processor: torch's calls would take ten times as long as the three numbers need."""
-        with np.errstate(over="ignore"):
-            values[at :: self.parts] = 1.0, loss, 0.0
-        rounded = float(values[self.parts + at])
-        if math.isfinite(rounded):
-            values[2 * self.parts + at] = loss - rounded
-
-    def mean_loss(self, tail: Tensor) -> float:
-        """Of a summed tail; the same on every member to the last bit.
+    def read(self, tail: Tensor) -> tuple[float, bool]:
+        """The mean loss, of a summed tail, the same on every member to the last bit; and whether any wants a
+        boundary.
 
         Raises:
             SpareError: a micro-batch does not count exactly once.
         """
-        counts, losses, rests = tail.detach().cpu().double().view(3, self.parts)
-        wrong = counts.ne(1.0).nonzero().view(-1).tolist()
+        values, total = tail.tolist(), 0.0
+        wrong = [number for number in range(self.parts) if values[number] != 1.0]
         if wrong:
             raise SpareError(
                 f"{self._names(wrong)} do not count once in this step: this is a fault of prismcore"
             )
-        return float((losses + rests).sum()) / self.parts
+        for value in values[self.parts : -1]:
+            total += value  # not sum(): how that adds depends on Python's version
+        return total / self.parts, values[-1] > 0
 
     def _names(self, numbers: Iterable[int]) -> str:
         named = [f"({n // self._micro_batches}, {n % self._micro_batches})" for n in numbers]
