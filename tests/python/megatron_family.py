@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spare_training import PATIENCE_S, wait_until_heard
+
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
@@ -89,7 +91,7 @@ def _run(job: Job) -> None:
         for position in range(job.ranks):
             processes[group, position, 0].join()
         start(group, 1)
-    until = time.monotonic() + 90
+    until = time.monotonic() + PATIENCE_S
     for process in processes.values():
         process.join(max(0.0, until - time.monotonic()))
         if process.exitcode is None:
@@ -141,7 +143,7 @@ def _wait_for_those_that_come_back(job: Job) -> None:
     paths = [job.folder / f"events-{group}-0.jsonl" for group in job.again]
     while any(path.read_text().count('"start"') < 2 for path in paths):
         time.sleep(0.05)
-    time.sleep(0.2)
+    wait_until_heard(job.lighthouse, paths)
 
 
 def _train_plain(job: Job, options: Any) -> None:

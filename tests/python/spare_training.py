@@ -13,16 +13,19 @@ import sys
 import threading
 import time
 import unittest.mock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
 from prismcore.spare.placement import golomb
+from prismcore.spare.runtime.lighthouse import Lighthouse as Line
 
 # The server of forks finds what it imports ahead by this alone.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+PATIENCE_S = 300.0
+"""Nothing takes so long, however busy the machine is."""
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["torch", "torchft", "prismcore.spare.runtime.session", "spare_training"])
 
@@ -41,6 +44,7 @@ class Training:
     inject: Sequence[Any] = ()
     sleep_s: float = 0.0  # in every micro-batch
     hold_step: int = -1  # is begun once go() was called: newcomers are not too late on a slow machine
+    stuck: tuple[int, int] = (-1, -1)  # group and step: until then its program hangs there
     collective_s: float = 60.0
     samples: int = 2
     positions: int = 1
@@ -49,13 +53,13 @@ class Training:
     options: dict[str, Any] = field(default_factory=dict)
 
     def go(self, newcomers: Sequence[Any] = ()) -> None:
-        """Lets the training go on from ``hold_step``, once these processes have begun their sessions."""
-        until = time.monotonic() + 60
+        """Lets the training go on from ``hold_step``, once the lighthouse hears of these processes: the
+        others wait for them then."""
         logs = [self.folder / f"events.{process.pid}" for process in newcomers]
-        while not all(log.exists() and log.stat().st_size for log in logs):
-            assert time.monotonic() < until, f"{logs} have not come"
-            time.sleep(0.02)
-        time.sleep(0.5)  # they ask for a quorum
+        wait_until(
+            lambda: all(log.exists() and b"\n" in log.read_bytes() for log in logs), f"{logs} are there"
+        )
+        wait_until_heard(self.lighthouse, logs)
         (self.folder / "go").touch()
 
     def events(self) -> list[dict[str, Any]]:
@@ -124,7 +128,8 @@ def run_group(training: Training, group: int | None, log: str, position: int = 0
     ) as session:
         while session.step_number < training.steps:
             for work in session.step():
-                while work.step == training.hold_step and not (training.folder / "go").exists():
+                is_held = work.step == training.hold_step or training.stuck == (session.group, work.step)
+                while is_held and not (training.folder / "go").exists():
                     time.sleep(0.02)
                 if training.sleep_s:
                     time.sleep(training.sleep_s)
@@ -210,6 +215,29 @@ def samples_of(training: Training, step: int, shard: int, micro_batch: int) -> t
     return x, x.sum(1, keepdim=True).sin()
 
 
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, f"did not happen: {what}"
+        time.sleep(0.02)
+
+
+def wait_until_heard(lighthouse: str, logs: Sequence[Path]) -> None:
+    """Of the last lives that these logs tell of."""
+    starts = [
+        [event for event in map(json.loads, log.read_text().splitlines()) if event["event"] == "start"]
+        for log in logs
+    ]
+    replicas = {life[-1]["replica"] for life in starts}
+    line = Line(lighthouse, replica="", host="", heartbeat_s=1, timeout_s=1, told=print)
+
+    def is_heard() -> bool:
+        heard = line.heard() or {}
+        return all(replica in heard and not heard[replica].dead for replica in replicas)
+
+    wait_until(is_heard, f"the lighthouse hears of {replicas}")
+
+
 class Lighthouse:
     """torchft's, in a process of its own."""
 
@@ -293,7 +321,7 @@ class Groups:
             store = f"127.0.0.1:{server.getsockname()[1]}"
         return [self.start(group, position, store) for position in range(self.training.positions)]
 
-    def wait(self, timeout_s: float = 60.0) -> dict[int, int]:
+    def wait(self, timeout_s: float = PATIENCE_S) -> dict[int, int]:
         """Exit codes by process number; fails where one takes too long."""
         until = time.monotonic() + timeout_s
         for process in self.processes:
@@ -316,7 +344,7 @@ class Groups:
             process.join()
 
 
-def run(training: Training, timeout_s: float = 60.0) -> dict[int, int]:
+def run(training: Training, timeout_s: float = PATIENCE_S) -> dict[int, int]:
     """All groups to their end."""
     with Groups(training) as groups:
         for group in range(training.groups):

@@ -184,7 +184,7 @@ def prism(*args, **kwargs):
         [sys.executable, "-m", "prismcore", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,  # less than the silence after which an emulation gives a rank up
         check=False,
         **{"env": ENVIRONMENT, **kwargs},
     )
@@ -677,7 +677,7 @@ def test_interrupt_from_the_keyboard(graphs):
         "sys.exit(main(['info', 'x']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.strip() == "prism: error: interrupted"

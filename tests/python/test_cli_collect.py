@@ -115,7 +115,7 @@ def stopped(folder, number, *args, flags=(), until="asleep0", environment=ENVIRO
             assert running.poll() is None, running.stderr.read()
             time.sleep(0.05)
         running.send_signal(number)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=240)
     assert (running.returncode, out) == (1, "")
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and runs_here(pid, folder)]
     return err.strip().splitlines()

@@ -30,7 +30,7 @@ def leaving_stdout(*args, stdout, unbuffered="", **kwargs):
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env=environment,
         **kwargs,
@@ -144,7 +144,7 @@ def test_errors_that_nobody_hears_stay_off_stdout(command, code, close):
             stdout=subprocess.PIPE,
             stderr=err,
             preexec_fn=(lambda: os.close(2)) if close else None,
-            timeout=120,
+            timeout=240,
             check=False,
             env=ENVIRONMENT,
         )

@@ -466,7 +466,7 @@ def test_interrupts_are_heard_inside_a_round(command):
         text=True,
     )
     try:
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=240)
     finally:
         process.kill()
     assert (process.returncode, out, error) == (1, "", "prism: error: interrupted\n")

@@ -39,7 +39,7 @@ def run(
     graph: Graph, command: Sequence[str], sandbox: Sequence[int], perturbation: Perturbation = NOTHING
 ) -> EmulateResult:
     return emulate(
-        graph, EmulateOptions(command=command, sandbox=sandbox, perturbation=perturbation, silence_s=120)
+        graph, EmulateOptions(command=command, sandbox=sandbox, perturbation=perturbation, silence_s=240)
     )
 
 
@@ -76,7 +76,7 @@ def test_ranks_that_do_what_they_recorded_take_what_the_replay_says(
 
 @pytest.mark.torch
 def test_on_the_wall_clock_nobody_is_faster_than_the_replay(dense: Graph) -> None:
-    options = EmulateOptions(command=DENSE, sandbox=(0, 7), silence_s=120, clock="wall")
+    options = EmulateOptions(command=DENSE, sandbox=(0, 7), silence_s=240, clock="wall")
     result = emulate(dense, options)
     expected = replay(dense)
     assert (result.job.iteration_end_ns >= expected.iteration_end_ns).all()

@@ -62,7 +62,7 @@ class Program:
     def run(self, sandbox: Sequence[int]) -> dict[int, dict[str, Any]]:
         for rank in range(self.graph.world_size):
             (self.folder / str(rank)).unlink(missing_ok=True)
-        emulate(self.graph, EmulateOptions(command=self.command, sandbox=sandbox, silence_s=60))
+        emulate(self.graph, EmulateOptions(command=self.command, sandbox=sandbox, silence_s=240))
         found = {}
         for rank in sandbox:
             found[rank] = pickle.loads((self.folder / str(rank)).read_bytes())

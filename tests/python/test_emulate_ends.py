@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_emulate_threads import run
@@ -14,6 +16,17 @@ from prismcore.errors import DivergenceError, EmulateError, RankFailedError
 from prismcore.graph import Graph
 from prismcore.launch.need import ObjectNeed
 from prismcore.replay import RankFailure, replay
+
+
+def given_up(*args: Any, **kwargs: Any) -> str:
+    """What is told when time is over; a slow machine, where a rank has not come so far, is given more."""
+    for silence_s in (5.0, 30.0, 120.0):
+        with pytest.raises(EmulateError) as caught:
+            run(*args, silence_s=silence_s, **kwargs)
+        if "has launched nothing" not in str(caught.value):
+            break
+    return str(caught.value)
+
 
 TIMED = """
 dist.all_reduce(x)
@@ -48,8 +61,8 @@ def test_a_rank_that_was_made_to_fail_fails_no_emulation(tmp_path: Path) -> None
 @pytest.mark.torch
 def test_a_rule_that_does_not_return_after_the_end_of_the_program(tmp_path: Path) -> None:
     for_ever = "    while True:\n        time.sleep(1)\n"
-    with pytest.raises(EmulateError, match=r"rank 0 has come to the end .* left no record within 15 s"):
-        run(tmp_path, "dist.all_reduce(x)\n", for_ever, kept=False, silence_s=15)
+    told = given_up(tmp_path, "dist.all_reduce(x)\n", for_ever, kept=False)
+    assert re.search(r"rank 0 has come to the end .* left no record within \d+ s", told)
 
 
 SLOW = """
@@ -135,8 +148,8 @@ dist.all_reduce(x)
 
 @pytest.mark.torch
 def test_a_ghost_that_gives_nothing_alone(tmp_path: Path) -> None:
-    with pytest.raises(EmulateError, match=r"rank 2.* runs alone for that and has not ended within 15 s"):
-        run(tmp_path, GIVES, "    ...\n", silence_s=15)
+    told = given_up(tmp_path, GIVES, "    ...\n")
+    assert re.search(r"rank 2.* runs alone for that and has not ended within \d+ s", told)
 
 
 PARTS = """
@@ -177,7 +190,7 @@ def test_open_files(limits: str, told: str) -> None:
         "print(soft if soft == 300 else 160 < soft < 200)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )
     assert told in done.stdout + done.stderr
 

@@ -16,7 +16,7 @@ from prismcore.replay import Perturbation, RankFailure
 
 pytestmark = pytest.mark.torch
 
-SILENCE_S = 20.0
+SILENCE_S = 240.0
 
 HEAD = """
 import os, sys, time

@@ -191,7 +191,7 @@ def started(folder, port, *programs):
         for process in processes:
             process.kill()
             process.communicate()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 240
     while running_in(folder) and time.monotonic() < until:
         time.sleep(0.05)
     assert not running_in(folder)
@@ -200,7 +200,7 @@ def started(folder, port, *programs):
 def ends(processes):
     found = []
     for process in processes:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=240)
         found.append((process.returncode, out, err))
     return found
 

@@ -22,7 +22,7 @@ from prismcore.spare.runtime.data import ShardLoader, ShardSampler, numpy_collat
 from prismcore.spare.runtime.work import Work
 
 #: Long enough for any machine; nothing waits this long unless it is broken.
-PATIENCE_S = 60
+PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(prismcore.__file__).resolve().parents[1])}
 
 

@@ -240,7 +240,7 @@ def test_processes_and_threads_share_a_file(tmp_path):
     children = [
         subprocess.Popen([*map(str, [*command, group, count])], env=ENVIRONMENT) for group in range(writers)
     ]
-    assert [child.wait(60) for child in children] == [0] * writers
+    assert [child.wait(240) for child in children] == [0] * writers
     found = lines(path)
     assert sorted((e.group, e.step) for e in found) == [(g, s) for g in range(writers) for s in range(count)]
     assert all(len(e.fields["detail"]) == e.step * 37 % 5000 for e in found)

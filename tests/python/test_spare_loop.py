@@ -244,7 +244,7 @@ def test_a_lighthouse_of_others(begin: Any) -> None:
         for work in first.step():
             first.accumulate(work, 0.0)
         waiting.join(0.02)
-    waiting.join(5)
+    waiting.join(60)
     assert refused
     other.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from megatron_family import Job, run_jobs
-from spare_training import WORKERS, Lighthouse, bare_preparation
+from spare_training import PATIENCE_S, WORKERS, Lighthouse, bare_preparation
 
 from prismcore.adapters.megatron_gradients import MegatronGradients
 from prismcore.errors import SpareError
@@ -52,7 +52,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
         process = WORKERS.Process(target=run_jobs, args=(list(found.values()),))
         with unittest.mock.patch.object(spawn, "get_preparation_data", bare_preparation):
             process.start()
-        process.join(240)
+        process.join(4 * PATIENCE_S)
         if process.exitcode is None:
             process.kill()
             process.join()

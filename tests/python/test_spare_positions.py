@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from spare_reports import report
-from spare_training import Groups, Lighthouse, Training, run
+from spare_training import PATIENCE_S, Groups, Lighthouse, Training, run
 from test_spare_session import KILLED, losses_of
 
 from prismcore.errors import MembershipError
@@ -151,7 +151,7 @@ def test_deterministic_to_the_last_bit(lighthouse: Lighthouse, tmp_path: Path) -
 def test_a_rank_hangs(lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path) -> None:
     """Nobody's connection breaks: the others of its group miss its signs of life."""
     training = of_pairs(
-        tmp_path, lighthouse, inject=[hang(group=3, position=1).during("commit", step=1)], inside_s=1.0
+        tmp_path, lighthouse, inject=[hang(group=3, position=1).during("commit", step=1)], inside_s=4.0
     )
     with Groups(training) as groups:
         for group in range(4):
@@ -161,7 +161,7 @@ def test_a_rank_hangs(lighthouse: Lighthouse, undisturbed: Training, tmp_path: P
             assert set(groups.wait().values()) == {0, 1}
         finally:
             os.kill(hung.pid, signal.SIGCONT)
-            hung.join(20)
+            hung.join(PATIENCE_S)
             groups.processes.append(hung)
         assert hung.exitcode == 1
     assert "position 1 of this group is lost (no sign of life for" in Groups(training).logs()
@@ -186,7 +186,7 @@ def test_a_group_comes_back_and_a_spare_comes_in(
         started = [groups.start_ranks(group) for group in range(4)]
         spare = groups.start_ranks(None)
         for process in [*started[0], *started[2]]:
-            process.join(30)
+            process.join(PATIENCE_S)
         training.inject = ()
         back = groups.start_ranks(2)
         training.go([*spare, *back])

@@ -205,7 +205,7 @@ def test_a_program_ends_with_a_blocked_worker():
         sampler = ShardSampler(8, groups=1, micro_batches=1, micro_batch_size=1)
         loader = ShardLoader(Blocked(), sampler, collate=list)
         loader.expect([(0, 0, 0)])
-        assert entered.wait(60)
+        assert entered.wait(200)
         print("ends")
     """
     done = subprocess.run(

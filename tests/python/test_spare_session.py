@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from spare_training import Groups, Lighthouse, Training, run
+from spare_training import PATIENCE_S, Groups, Lighthouse, Training, run, wait_until
 
 from prismcore.spare.placement import golomb
 from prismcore.spare.reorderer import Reorderer
@@ -200,7 +200,7 @@ def test_a_group_that_stops_is_left_and_catches_up_when_it_goes_on(
         processes = [groups.start(group) for group in range(4)]
         wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 2 and e["group"] == 0)
         os.kill(processes[3].pid, signal.SIGCONT)
-        training.go()
+        training.go([processes[3]])
         assert set(groups.wait().values()) == {0}
     assert_same(training, undisturbed)
     lost = {tuple(e["lost"]) for e in training.events() if e["event"] == "failure" and e["group"] != 3}
@@ -208,16 +208,15 @@ def test_a_group_that_stops_is_left_and_catches_up_when_it_goes_on(
     assert any(e["event"] == "rejoin" and e["joined"] == [3] for e in training.events())
 
 
-def test_a_group_whose_program_sleeps_is_waited_for(
-    lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
-) -> None:
+def test_a_group_whose_program_sleeps_is_waited_for(undisturbed: Training, tmp_path: Path) -> None:
     """It shows signs of life: nobody is lost."""
-    training = Training(
-        folder=tmp_path,
-        lighthouse=lighthouse.address,
-        inject=[pause(group=3, seconds=2).during("reduce", step=1)],
-    )
-    assert set(run(training).values()) == {0}
+    with Lighthouse(heartbeat_timeout_ms=2000) as lighthouse:
+        training = Training(
+            folder=tmp_path,
+            lighthouse=lighthouse.address,
+            inject=[pause(group=3, seconds=3).during("reduce", step=1)],
+        )
+        assert set(run(training).values()) == {0}
     assert_same(training, undisturbed)
     assert not [e for e in training.events() if e["event"] == "failure"]
 
@@ -235,7 +234,7 @@ def test_a_new_process_and_a_spare_take_the_places_of_the_lost(
         processes = [groups.start(group) for group in range(4)]
         spare = groups.start(None)
         for group in (0, 2):
-            processes[group].join(30)
+            processes[group].join(PATIENCE_S)
         training.inject = ()
         back = groups.start(2)
         training.go([spare, back])
@@ -286,15 +285,14 @@ def test_a_program_that_hangs_is_left_and_catches_up(undisturbed: Training, tmp_
         training = Training(
             folder=tmp_path,
             lighthouse=lighthouse.address,
-            inject=[pause(group=2, seconds=8).during("reduce", step=1)],
-            collective_s=2.0,
-            hold_step=4,
+            stuck=(2, 1),
+            collective_s=5.0,
+            hold_step=2,
         )
         with Groups(training) as groups:
             for group in range(4):
                 groups.start(group)
-            wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 2 and e["group"] == 0)
-            time.sleep(5)  # 5 s and more after it was first waited for: it is awake
+            wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 1 and e["group"] == 0)
             training.go()
             assert set(groups.wait().values()) == {0}
     assert_same(training, undisturbed)
@@ -316,10 +314,10 @@ def test_who_was_away_until_the_others_ended_does_not_go_on_alone(
     with Groups(training) as groups:
         processes = [groups.start(group) for group in range(4)]
         for process in processes[:3]:
-            process.join(60)
+            process.join(PATIENCE_S)
             assert process.exitcode == 0
         os.kill(processes[3].pid, signal.SIGCONT)
-        processes[3].join(60)
+        processes[3].join(PATIENCE_S)
         assert processes[3].exitcode == 1
         assert "MembershipError: groups 3 were away while others went on" in groups.logs()
 
@@ -339,13 +337,13 @@ def test_all_hosts_of_a_shard_are_lost(lighthouse: Lighthouse, tmp_path: Path) -
     assert sorted(training.commits()) == [0, 1]
 
 
-def wait_for(training: Training, holds: object, timeout_s: float = 60.0) -> None:
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
+def wait_for(training: Training, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """Until there is such an event."""
+
+    def has_happened() -> bool:
         try:
-            if any(holds(event) for event in training.events()):  # type: ignore[operator]
-                return
+            return any(map(holds, training.events()))
         except ValueError:
-            pass  # a line is being written
-        time.sleep(0.02)
-    raise AssertionError("did not happen")
+            return False  # a line is being written
+
+    wait_until(has_happened, "an event")

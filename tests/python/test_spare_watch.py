@@ -226,7 +226,7 @@ class Terminal:
         os.close(theirs)
         self._shown = b""
 
-    def until(self, words, limit_s=60):
+    def until(self, words, limit_s=240):
         """The first frame from here on that holds `words`, without colours."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
@@ -246,7 +246,7 @@ class Terminal:
         with contextlib.suppress(OSError):  # EIO: the child has gone
             while part := os.read(self._ours, 65536):
                 self._shown += part
-        return self.child.wait(60), plain(self._shown.rpartition(b"\x1b[?1049l")[2])
+        return self.child.wait(240), plain(self._shown.rpartition(b"\x1b[?1049l")[2])
 
     def close(self):
         with contextlib.suppress(ProcessLookupError):
@@ -313,7 +313,7 @@ def test_a_frame_fits_the_terminal(tmp_path, terminal, lines, columns):
 
 def test_a_dumb_terminal_gets_one_table(logs, terminal):
     shown = terminal(logs, TERM="dumb")
-    assert shown.child.wait(60) == 0
+    assert shown.child.wait(240) == 0
     code, left = shown.end()
     assert code == 0
     assert "3 of 4 groups alive" in left
