@@ -198,13 +198,13 @@ void init_engine(nb::module_& m) {
          const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
          std::int64_t eager_bytes, const PortMemory& memory, std::vector<std::uint32_t> ranks,
          bool follow, const std::vector<RemoteMachine*>& machines,
-         const nb::typed<nb::callable, void(std::uint32_t, std::int64_t)>& idle) {
+         const nb::typed<nb::callable, bool(std::uint32_t, std::int64_t)>& idle) {
         const ReplayOptions options =
             options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         PortRanks outside(memory, std::move(ranks),
                           [&](std::uint32_t rank, std::chrono::nanoseconds silent) {
                             const nb::gil_scoped_acquire interpreter;
-                            idle(rank, silent.count());
+                            outside.set_patient(nb::cast<bool>(idle(rank, silent.count())));
                           });
         for (RemoteMachine* machine : machines) {
           for (const std::uint32_t number : machine->numbers()) {

@@ -246,8 +246,14 @@ std::string wait_text(const Graph& graph, const Stuck& s, std::span<const RankSt
   std::vector<std::uint32_t> missing;
   for (const std::uint32_t i : s.missing) missing.push_back(ranks[i].rank);
   const std::string which = s.message ? "" : cat(" (collective ", s.number, ")");
-  return cat(describe(s.place), " waits on communicator '", graph.communicator(s.communicator).name,
-             "'", which, " for rank ", list_ranks(missing, 4));
+  const auto polls = [&](const RankState& r) {
+    return r.rank == s.place.rank && r.outside != nullptr && r.outside->asks &&
+           r.outside->block.last.ask != Ask::event_time;
+  };
+  const bool asks = std::any_of(ranks.begin(), ranks.end(), polls);
+  return cat(describe(s.place), asks ? " polls" : " waits", " on communicator '",
+             graph.communicator(s.communicator).name, "'", which, " for rank ",
+             list_ranks(missing, 4));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace prism::engine {
 namespace {
 
-// A rank may poll for what a failed one was to do. So many answers without a launch anywhere are
-// taken for that: a rank in a loop that nothing ends.
+// A rank may poll for what nobody will do. Where nobody can go on, so many answers without a launch
+// anywhere are taken for that: a rank in a loop that nothing ends.
 constexpr std::uint64_t most_polls = 1'000'000;
 
 }  // namespace
@@ -101,9 +101,8 @@ void Replayer::lose_if_failed(Message& m) {
 }
 
 bool Replayer::may_poll_on() noexcept {
-  if (failing_.empty()) return true;
   if (std::exchange(polled_at_, arrivals_) != arrivals_) polls_ = 0;
-  return ++polls_ <= most_polls;
+  return ++polls_ <= most_polls && outside_->is_patient();
 }
 
 // All that a rank's host has issued; of a rank outside, whole blocks.

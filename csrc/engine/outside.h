@@ -53,6 +53,9 @@ class OutsideRanks {
   // Returns when one of them has done more. Throws where that cannot be any more.
   virtual void wait() = 0;
   virtual void answer(std::size_t i, std::int64_t value) = 0;
+  // False: where ranks do nothing but ask whether something is done that nobody will do, they have
+  // asked for long enough.
+  virtual bool is_patient() const noexcept { return true; }
 };
 
 // Where an outside rank does something else than it recorded.

@@ -206,7 +206,9 @@ void PortRanks::take(std::size_t i, std::vector<Post>& posts) {
     Post& post = posts.emplace_back();
     std::memcpy(&post, slot(port, slots, taken_[i]), sizeof(Post));
     rests_[i] = post.ended || post.ask != Ask::nothing;
-    if (post.op.kind != OpKind::query) silent_[i] = {};
+    if (post.op.kind == OpKind::query) continue;
+    silent_[i] = {};
+    patient_ = true;
   }
   port.taken.store(posted, std::memory_order_release);
   port.rank.ring();

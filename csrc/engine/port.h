@@ -85,6 +85,9 @@ class PortRanks : public TimedRanks {
   void take(std::size_t i, std::vector<Post>& posts) override;
   void wait() override;
   void answer(std::size_t i, std::int64_t value) override;
+  bool is_patient() const noexcept override { return patient_; }
+  // For `idle`, on its thread: holds until it is called again or a rank does more than query.
+  void set_patient(bool patient) noexcept { patient_ = patient; }
   // The i'th waits on another machine: what it is told goes there.
   void tell_by(std::size_t i, std::function<void(std::int64_t)> tell);
 
@@ -110,6 +113,7 @@ class PortRanks : public TimedRanks {
   std::vector<bool> rests_;                       // waits for the engine, or has ended
   std::vector<std::chrono::nanoseconds> silent_;  // waited for it since it did more than query
   std::uint64_t messages_ = 0;
+  bool patient_ = true;
   std::size_t unheard_ = 0;  // ranks that have posted nothing yet
   std::int64_t first_post_ns_ = 0;
   Clock::time_point begin_ = Clock::now();

@@ -48,7 +48,10 @@ class Script : public OutsideRanks {
     if (r.polling && value != 0) r.polling = false;
   }
 
+  bool is_patient() const noexcept override { return patient; }
+
   std::vector<std::pair<std::size_t, std::int64_t>> answers;
+  bool patient = true;
 
  private:
   struct Rank {
@@ -164,6 +167,31 @@ TEST_CASE("a rank that polls for what a failed one was to do is told to stop") {
   REQUIRE(found.failure);
   REQUIRE(found.failure->waits.size() == 1);
   CHECK(found.failure->waits[0].failed == std::vector<std::uint32_t>{1});
+}
+
+TEST_CASE("a rank that polls for what nobody will do is in a deadlock") {
+  Op all = plain(OpKind::all_reduce, 0, 5);
+  all.bytes = 256;
+  all.dtype = DataType::float32;
+  all.duration_ns = 100;
+  const Op sync = plain(OpKind::stream_sync, 0, 5);
+  const Job job = test::job_of({{all, all, sync}, {all, sync}});  // one more on rank 0
+  for (const bool patient : {true, false}) {
+    CAPTURE(patient);
+    Script script(job, {0}, 7, true);
+    script.patient = patient;
+    std::string told;
+    try {
+      emulate(job.graph, {}, script);
+    } catch (const DeadlockError& error) {
+      told = error.what();
+    }
+    CAPTURE(told);
+    CHECK(told.find("rank 0 op 1 (all_reduce sum float32 of 256 bytes) polls on communicator "
+                    "'group0' (collective 1) for rank 1") != std::string::npos);
+    CHECK(told.find("rank 1 ended its program after 2 ops and never came") != std::string::npos);
+    CHECK(script.answers.size() / 100 == (patient ? 10'000 : 0));  // and some that are known
+  }
 }
 
 TEST_CASE("answers do not depend on who posts when") {

@@ -12,7 +12,7 @@ import pytest
 from test_emulate_threads import run
 
 from prismcore.emulate.sandbox import AbsentGiverError
-from prismcore.errors import DivergenceError, EmulateError, RankFailedError
+from prismcore.errors import DeadlockError, DivergenceError, EmulateError, RankFailedError
 from prismcore.graph import Graph
 from prismcore.launch.need import ObjectNeed
 from prismcore.replay import RankFailure, replay
@@ -136,6 +136,26 @@ def test_a_program_that_closes_descriptors_that_are_not_its_own(tmp_path: Path) 
         run(tmp_path, CLOSED, "    ...\n")
     assert "Traceback" not in str(caught.value)
     assert (tmp_path / "mine").read_bytes() == b""
+
+
+POLLS = """
+dist.all_reduce(x, async_op=True).wait()
+if rank == 0 and emulated:
+    work = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():
+        pass
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_polls_for_what_nobody_will_do(tmp_path: Path) -> None:
+    told = (
+        r"rank 0 op \d+ \(all_reduce .* polls on communicator 'default_pg:0' \(collective 1\) for rank 1, 2; "
+        r".*rank 0 leaves its recorded program at op \d+"
+    )
+    with pytest.raises(DeadlockError, match=told):
+        run(tmp_path, POLLS, "    ...\n", silence_s=8, on_divergence="follow")
 
 
 GIVES = """

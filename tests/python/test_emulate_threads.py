@@ -10,6 +10,7 @@ import pytest
 
 from prismcore.collect import CollectOptions, collect
 from prismcore.emulate import EmulateOptions, EmulateResult, emulate
+from prismcore.emulate.options import OnDivergence
 from prismcore.errors import RankFailedError
 from prismcore.graph import Graph
 from prismcore.replay import Perturbation, RankFailure
@@ -41,6 +42,7 @@ def run(
     kept: bool = True,
     silence_s: float = SILENCE_S,
     fails: Callable[[Graph], RankFailure] | None = None,
+    on_divergence: OnDivergence = "stop",
 ) -> EmulateResult:
     """Ranks 0 and 1 of 3 run with the rule; collected with one that changes nothing, unless it is kept."""
     (folder / "train.py").write_text(HEAD + body + "prismcore.mark_iteration()\n")
@@ -56,6 +58,7 @@ def run(
         rules=rules,
         working_directory=folder,
         silence_s=silence_s,
+        on_divergence=on_divergence,
     )
     if fails is not None:
         options = replace(options, perturbation=Perturbation(failures=[fails(graph)]))

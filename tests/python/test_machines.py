@@ -21,7 +21,14 @@ from prismcore.emulate import machines as module
 from prismcore.emulate.machines import share_of
 from prismcore.errors import EmulateError
 
-TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1"}
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "1",
+    "RANK": "1",
+    "WORLD_SIZE": "3",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True, max_size=50), st.integers(1, 12))
@@ -47,6 +54,36 @@ def test_machines_are_those_of_torchrun():
     assert machines_of_torchrun(TORCHRUN | {"WORLD_SIZE": "1"}) is None
     with pytest.raises(EmulateError, match="4 processes on a machine, expected one"):
         machines_of_torchrun(TORCHRUN | {"LOCAL_WORLD_SIZE": "4"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"RANK": None}, "no RANK found in the environment, expected a number from 0 to 2"),
+        ({"RANK": "3"}, "RANK='3' found in the environment, expected a number from 0 to 2"),
+        ({"WORLD_SIZE": "abc"}, "WORLD_SIZE='abc' found in the environment, expected a number from 2"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT='99999' found"),
+        ({"MASTER_ADDR": None}, "no MASTER_ADDR found, expected the address of machine 0"),
+    ],
+)
+def test_an_environment_that_torchrun_did_not_set(wrong, told):
+    environment = {key: value for key, value in (TORCHRUN | wrong).items() if value is not None}
+    with pytest.raises(EmulateError) as caught:
+        machines_of_torchrun(environment)
+    assert str(caught.value).startswith(told)
+    assert "start with torchrun" in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "no.such.host.invalid"])
+def test_a_store_that_cannot_be_reached(monkeypatch, address):
+    monkeypatch.setattr(module, "_JOIN_S", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for key, value in (TORCHRUN | {"MASTER_ADDR": address, "MASTER_PORT": str(port)}).items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(EmulateError, match=rf"torchrun's store at .*{address}, port {port}") as caught:
+        module._store()
+    assert "\n" not in str(caught.value)
 
 
 class Store:
@@ -125,6 +162,26 @@ def test_machines_that_emulate_something_else_are_told(store, other, named):
     told = f"machine 1 was started with another {named} than machine 0; expected the same on all"
     assert found[0] == told
     assert found[1] == f"{told} (said by machine 0; this is machine 1)"
+
+
+def test_a_machine_that_is_started_twice_is_told(store):
+    found = {}
+    threads = [threading.Thread(target=join, args=(0, 3, found))]
+    threads[0].start()
+    while not store.values:
+        time.sleep(0.01)
+    threads.append(threading.Thread(target=join, args=(1, 3, found)))
+    threads[1].start()
+    time.sleep(1)
+    again = {}
+    join(1, 3, again)
+    threads.append(threading.Thread(target=join, args=(2, 3, found)))
+    threads[2].start()
+    for thread in threads:
+        thread.join()
+    assert found == {0: 2, 1: 1, 2: 1, "texts": [b"from 1", b"from 2"]}
+    assert again[1].startswith("machine 0 at 127.0.0.1 did not take this machine in (")
+    assert again[1].endswith("and whether another was started with RANK=1")
 
 
 def test_machines_that_do_not_come(store, monkeypatch):

@@ -184,12 +184,12 @@ class _Emulation:
         self._progress("running the sandbox ranks")
         here.start()
 
-        def look_after(rank: int, silent_ns: int) -> None:
+        def look_after(rank: int, silent_ns: int) -> bool:
             """The engine has waited longest, for so long, for `rank` to do more than ask whether work is
-            done."""
+            done. False: for too long."""
             here.look_after()
             others.look_after()
-            here.check_silence(rank, silent_ns, others.leaving)
+            return here.is_patient(rank, silent_ns, others.leaving)
 
         began = time.perf_counter()
         try:

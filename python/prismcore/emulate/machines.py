@@ -12,10 +12,12 @@ import math
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +30,8 @@ from prismcore.graph import Graph
 __all__ = ["Machines", "joined", "machines_of_torchrun", "share_of"]
 
 _KEY = "prism/emulate"
+_BY_TORCHRUN = "start with torchrun, or set what it sets, or unset TORCHELASTIC_RUN_ID for one machine"
+_MOST_MACHINES = 1024
 _JOIN_S = 300.0
 _HELLO_S = 10.0
 _HELLO_BYTES = 1 << 16
@@ -63,7 +67,7 @@ def share_of(ranks: Sequence[int], machine: int, count: int) -> list[int]:
 def machines_of_torchrun(environment: Mapping[str, str]) -> tuple[int, int] | None:
     """This process's number among the machines and their count; None outside torchrun, or of one.
 
-    Raises EmulateError where torchrun started several processes on a machine.
+    Raises EmulateError where torchrun started several processes on a machine, or did not set what it sets.
     """
     if "TORCHELASTIC_RUN_ID" not in environment or environment.get("WORLD_SIZE", "1") == "1":
         return None
@@ -72,7 +76,22 @@ def machines_of_torchrun(environment: Mapping[str, str]) -> tuple[int, int] | No
             f"torchrun started {environment['LOCAL_WORLD_SIZE']} processes on a machine, expected one, which "
             "starts its ranks itself: --nproc-per-node 1"
         )
-    return int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    count = _number(environment, "WORLD_SIZE", 2, _MOST_MACHINES)
+    number = _number(environment, "RANK", 0, count - 1)
+    _number(environment, "MASTER_PORT", 1, 65535)
+    if not environment.get("MASTER_ADDR"):
+        raise EmulateError(f"no MASTER_ADDR found, expected the address of machine 0; {_BY_TORCHRUN}")
+    return number, count
+
+
+def _number(environment: Mapping[str, str], name: str, low: int, high: int) -> int:
+    text = environment.get(name)
+    if text is not None and text.isascii() and text.isdigit() and low <= int(text[:18]) <= high:
+        return int(text[:18])
+    found = f"no {name}" if text is None else f"{name}={text[:40]!r}"
+    raise EmulateError(
+        f"{found} found in the environment, expected a number from {low} to {high}; {_BY_TORCHRUN}"
+    )
 
 
 @contextmanager
@@ -127,10 +146,44 @@ def _differing(ours: Mapping[str, str], theirs: Mapping[str, Any]) -> str:
 
 
 def _store() -> _Store:
+    """Raises EmulateError where machine 0 cannot be reached, or does not come."""
     from torch.distributed.rendezvous import rendezvous
 
-    store: _Store = next(iter(rendezvous("env://")))[0]
-    return store
+    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    with _told_of(address, port):
+        socket.getaddrinfo(address, int(port))
+    found: list[_Store] = []
+    failed: list[Exception] = []
+
+    def meet() -> None:
+        try:
+            limit = timedelta(seconds=_JOIN_S)
+            found.append(next(iter(rendezvous("env://", timeout=limit)))[0])
+        except Exception as error:  # torch has many kinds
+            failed.append(error)
+
+    # On a thread: it hears of no Ctrl-C, and is left alone then.
+    meeting = threading.Thread(target=meet, daemon=True)
+    meeting.start()
+    for _ in _waiting(lambda: f"torchrun's store at {address}, port {port}, or the others that meet there,"):
+        meeting.join(_POLL_S)
+        if not meeting.is_alive():
+            break
+    with _told_of(address, port):
+        if failed:
+            raise failed[0]
+    return found[0]
+
+
+@contextmanager
+def _told_of(address: str, port: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        told = str(error).partition("\n")[0]
+        raise EmulateError(
+            f"torchrun's store at MASTER_ADDR {address}, port {port} cannot be reached: {told}"
+        ) from None
 
 
 def _gather(machines: Machines, store: _Store, job: Mapping[str, str]) -> None:
@@ -146,13 +199,14 @@ def _gather(machines: Machines, store: _Store, job: Mapping[str, str]) -> None:
                 with suppress(TimeoutError, ConnectionError):
                     connection, _ = listener.accept()
                     hello = _hello(connection, token)
-                    if hello is None or hello["machine"] in found:
+                    number: int = -1 if hello is None else hello["machine"]
+                    if hello is None or number in found or not 0 < number < machines.count:
                         connection.close()
                         continue
-                    found[hello["machine"]] = connection
+                    found[number] = connection
                     if odd := _differing(job, hello["job"]):
                         raise EmulateError(
-                            f"machine {hello['machine']} was started with another {odd} than machine 0; "
+                            f"machine {number} was started with another {odd} than machine 0; "
                             "expected the same on all"
                         )
                 if len(found) == machines.count - 1:
@@ -218,7 +272,10 @@ def _connect(machines: Machines, store: _Store, job: Mapping[str, str]) -> socke
         failure = _failure_told(connection)
     except OSError as error:
         connection.close()
-        raise EmulateError(f"machine 0 at {place['address']} went away: {error}") from None
+        raise EmulateError(
+            f"machine 0 at {place['address']} did not take this machine in ({error}); look at what it wrote, "
+            f"and whether another was started with RANK={machines.number}"
+        ) from None
     if failure:
         connection.close()
         raise EmulateError(f"{failure} (said by machine 0; this is machine {machines.number})")

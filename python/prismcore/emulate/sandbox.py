@@ -27,6 +27,9 @@ _LAST_WORDS_S = 2.0
 _NO_TIMES = "Both events must be completed before calculating elapsed time"
 """Torch's words in ``Event.elapsed_time``."""
 
+_DIAGNOSIS_S = 2.0
+"""How long the engine may take to say what a rank polls for in vain."""
+
 Peaks = tuple[int, int]
 """Peak allocated and reserved bytes."""
 
@@ -106,6 +109,7 @@ class SandboxRanks:
         self._ends: dict[int, RankEnd] = {}
         self._given_up: set[int] = set()
         self._leaving_since: dict[int, float] = {}
+        self._impatient_since: float | None = None
 
     def start(self) -> None:
         for number, rank in enumerate(self._ranks):
@@ -122,20 +126,26 @@ class SandboxRanks:
         """Ranks whose programs are over, and that write their records or have ended."""
         return {rank for rank in self._ranks if self._launcher.is_leaving(rank)}
 
-    def check_silence(self, rank: int, silent_ns: int, leaving: Collection[int] = ()) -> None:
+    def is_patient(self, rank: int, silent_ns: int, leaving: Collection[int] = ()) -> bool:
         """`rank`, here or on another machine, has been waited for longest without doing more than ask
-        whether work is done, for so long. Raises EmulateError where that is too long.
+        whether work is done, for so long. False where that is too long: if nobody else can go on either, the
+        engine knows what it asks for. Raises EmulateError where the engine has not said so.
 
         ``leaving``: as :attr:`leaving`, of other machines. To leave, a rank has the same time once more.
         """
         if silent_ns <= self._silence_s * 1e9:
-            return
+            self._impatient_since = None
+            return True
         rank = self._kept_by(rank)
         if rank in leaving or rank in self.leaving:
             now = time.monotonic()
             if now - self._leaving_since.setdefault(rank, now) > self._silence_s:
                 raise self._left_no_record(rank)
-            return
+            return True
+        if self._impatient_since is None:
+            self._impatient_since = time.monotonic()
+        if time.monotonic() - self._impatient_since < _DIAGNOSIS_S:
+            return False
         raise EmulateError(
             f"rank {rank} has launched nothing for {self._silence_s:g} s{self._stopped(rank)}; expected ops "
             "of its program: look for a sleep, an endless loop or input that never comes, or allow more "

@@ -19,6 +19,7 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 
 from prismcore import _core
+from prismcore.errors import CollectError
 from prismcore.graph.op import DataType, OpKind, Reduction
 from prismcore.launch.host_bytes import HostBytes, Receiver, combine
 
@@ -47,7 +48,7 @@ class HostGroups:
 
     def __init__(self, world_size: int, site: Callable[[], str]) -> None:
         self._world_size = world_size
-        self._site = site
+        self.site = site
         self._stream = 0
         self.call_sites: list[tuple[int, str]] = []
         """Number of the launch among all of the rank, and its call site."""
@@ -74,7 +75,7 @@ class HostGroups:
             fields.get("bytes", _bytes(tensor)),
             fields.get("tag", 0),
         )
-        self.call_sites.append((number, self._site()))
+        self.call_sites.append((number, self.site()))
 
     def _own_stream(self) -> int:
         if not self._stream:
@@ -345,7 +346,16 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
 
     # Messages.
 
+    def _check_peer(self, rank: int) -> None:
+        """torch takes any number for the rank that a message is with."""
+        if not 0 <= rank < self.size():
+            raise CollectError(
+                f"a send or receive is with rank {rank} of a group of the host at {self._groups.site()}, "
+                f"expected one of its {self.size()} ranks: 0 to {self.size() - 1}"
+            )
+
     def send(self, tensors: list[Tensor], to: int, tag: int) -> _Done:
+        self._check_peer(to)
         for tensor in tensors:
             others = self._with_others(tensor)
             if others is not None and others.runs(to):
@@ -354,6 +364,7 @@ class _GhostGloo(c10d.C10DBackend):  # type: ignore[misc]
         return _Done(tensors)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> _Done:
+        self._check_peer(source)
         came: list[Receiver | None] = []
         for tensor in tensors:
             _zero(tensor)

@@ -99,7 +99,7 @@ class RankRun:
         self._started = time.perf_counter()
         self._pid = os.getpid()
         self._last_word = threading.Lock()
-        self._store = GhostStore(job.world_size)
+        self._store = GhostStore(job.world_size, lambda: call_sites.here(job.folder))
         self._groups = GroupTable()
         self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
         self._objects = ObjectExchange(

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
+
+from prismcore.errors import CollectError
 
 __all__ = ["GhostStore", "pair_of_key"]
 
@@ -35,8 +37,10 @@ class GhostStore(dist.Store):  # type: ignore[misc]
     Torch calls it from C++ threads as well; it holds a Python lock only (the interpreter's).
     """
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, site: Callable[[], str] = lambda: "") -> None:
+        """``site``: the call site of what runs now, for errors."""
         super().__init__()
+        self._site = site
         self.world_size = world_size
         self.values: dict[str, bytes] = {}
         self.answered: dict[bytes, str] = {}
@@ -49,6 +53,7 @@ class GhostStore(dist.Store):  # type: ignore[misc]
         data = value.encode() if isinstance(value, str) else bytes(value)
         self.values[key] = data
         if len(data) == UNIQUE_ID_BYTES:
+            self._check_pair(key)
             self.answered[data] = key
 
     def get(self, key: str) -> bytes:
@@ -56,6 +61,15 @@ class GhostStore(dist.Store):  # type: ignore[misc]
             seed = hashlib.blake2b(key.encode(), digest_size=64).digest()
             self.set(key, seed + hashlib.blake2b(seed, digest_size=64).digest())
         return self.values[key]
+
+    def _check_pair(self, key: str) -> None:
+        """torch takes any number for the rank that an unbatched send or receive is with."""
+        pair = pair_of_key(key)
+        if pair is not None and max(pair) >= self.world_size:
+            raise CollectError(
+                f"a send or receive is with rank {max(pair)} at {self._site()}, expected one of the "
+                f"{self.world_size} ranks of the job: 0 to {self.world_size - 1}"
+            )
 
     def add(self, key: str, amount: int) -> int:
         """A count of arrivals: whoever adds sees that every rank has added the same."""
