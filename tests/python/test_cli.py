@@ -23,7 +23,7 @@ FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
     "--ranks --routing --rules --slots --world-size -h -o",
     "import kineto": "--help --json --output -h -o",
-    "import straggler": "--dp --help --json --meta --output --pp --tp --vpp -h -o",
+    "import straggler": "--dp --help --json --meta --output --pp --steps --tp --typical --vpp -h -o",
     "info": "--help --json --ranks -h",
     "check": "--help --json -h",
     "replay": "--cluster --fail-ranks --help --jitter --json --profile --ranks --slow-link --slow-rank "

@@ -314,3 +314,66 @@ def test_measured_jobs_replay_each_step(name):
     result = prismcore.replay(steps.graph())
     assert np.abs(result.iteration_time_ns / 1e9 / actual - 1).mean() <= 1e-3
     assert result.warnings == []
+
+
+@files
+@given(seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES[:6]))
+def test_a_typical_step_has_the_means(tmp_path, seed, shape):
+    job = jobs.make_job(seed, steps=3, **shape)
+    steps = imported(tmp_path, job, ids=[5, 6, 9])
+    typical = steps.typical()
+    rows, ops = steps.of.rows, {}
+    for i in range(len(rows.rank)):
+        key = rows.rank[i], steps.of.operation[i], steps.of.number[i]
+        ops.setdefault(key, []).append((steps.timing.gap_ns[i], steps.timing.duration_ns[i]))
+    one = typical.of
+    assert len(one.operation) == len(ops)
+    for i in range(len(one.operation)):
+        found = typical.timing.gap_ns[i], typical.timing.duration_ns[i]
+        key = one.rows.rank[i], one.operation[i], one.number[i]
+        assert found == tuple(
+            pytest.approx(np.mean(column), abs=0.51) for column in zip(*ops[key], strict=True)
+        )
+    length = prismcore.replay(typical.graph()).iteration_time_ns.tolist()
+    assert len(length) == 1
+    # Steps of this job differ by noise: the typical one is among them, or shorter (max of means).
+    assert 0.9 * min(jobs.evaluate(job)) <= length[0] <= max(jobs.evaluate(job)) + 1000
+
+
+def test_chosen_steps(tmp_path):
+    job = jobs.make_job(6, steps=4)
+    trace = read_straggler(
+        jobs.write(tmp_path / "t.parquet", jobs.rows(job, ids=[9, 4, 7, 2])), sizes_of(job)
+    )
+    lengths = jobs.evaluate(job)
+    chosen = trace.only([3, 0])
+    assert chosen.steps == [2, 9]
+    assert chosen.step_time_ns().tolist() == [lengths[3], lengths[0]]
+    assert prismcore.replay(straggler_steps(chosen).graph()).iteration_time_ns.tolist() == [
+        lengths[3],
+        lengths[0],
+    ]
+    for positions, message in (([4], "step 4 found"), ([], "no step found"), ([-1], "step -1 found")):
+        with pytest.raises(TraceError, match=message):
+            trace.only(positions)
+
+
+def test_the_command_takes_steps_and_a_typical_one(tmp_path):
+    job = jobs.make_job(6, steps=4)
+    trace, out = jobs.write(tmp_path / "t.parquet", jobs.rows(job)), tmp_path / "job.prism"
+    args = ("import", "straggler", trace, "-o", out, "--dp", 2, "--pp", 2, "--json")
+    assert json.loads(inside(*args, "--steps", "1-2").stdout)["iterations"] == 2
+    assert json.loads(inside(*args, "--steps", "0,2", "--typical").stdout)["iterations"] == 1
+    done = inside(*args, "--steps", "4")
+    assert (done.returncode, "positions from 0 to 3" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("name", "most"), [("AR", 0.0058), ("ST", 0.015)])
+def test_odd_steps_are_predicted_from_even_ones(name, most):
+    if not (DATA / f"trace-{name}.parquet").exists():
+        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    trace = read_straggler(DATA / f"trace-{name}.parquet", read_job_sizes(DATA / f"meta-{name}.yaml"))
+    learned = straggler_steps(trace.only(range(0, len(trace.steps), 2)))
+    predicted = prismcore.replay(learned.typical().graph()).iteration_time_ns[0]
+    odd = trace.step_time_ns()[1::2]
+    assert np.abs(predicted / odd - 1).mean() <= most

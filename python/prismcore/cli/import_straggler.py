@@ -50,6 +50,18 @@ def add_format(
         parser.add_argument(
             f"--{name}", type=parsing.positive_int, default=None, metavar="N", help=f"{what}, over META.yaml"
         )
+    parser.add_argument(
+        "--steps",
+        type=parsing.rank_list,
+        default=None,
+        metavar="LIST",
+        help="only these steps, by their position in the file from 0 on: 0,2,4-9",
+    )
+    parser.add_argument(
+        "--typical",
+        action="store_true",
+        help="one step of mean durations and gaps, to predict other steps, instead of each",
+    )
     return parser
 
 
@@ -58,7 +70,10 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     from prismcore.traces.straggler import read_straggler
     from prismcore.traces.straggler_steps import straggler_steps
 
-    steps = straggler_steps(read_straggler(args.paths[0], _sizes(args)))
+    trace = read_straggler(args.paths[0], _sizes(args))
+    steps = straggler_steps(trace if args.steps is None else trace.only(args.steps))
+    if args.typical:
+        steps = steps.typical()
     return steps.graph(), steps.warnings
 
 

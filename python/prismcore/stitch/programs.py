@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ class RowOps:
     has_host: bool = False
     """Lane 0 is the host: its rows take the host's time, and what it waits for it synchronises with. Rows of
     other lanes come to the device when the host has come to them. The caller's rows hold the marks."""
+
+    def some(self, chosen: Ints) -> RowOps:
+        """Of these rows alone."""
+        return replace(
+            self,
+            kind=self.kind[chosen],
+            ref=self.ref[chosen],
+            peer=self.peer[chosen],
+            tag=self.tag[chosen],
+            bytes=None if self.bytes is None else self.bytes[chosen],
+        )
 
 
 def build_graph(

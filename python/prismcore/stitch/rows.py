@@ -70,8 +70,11 @@ def ordinals(groups: Ints) -> Ints:
 
 
 def segment_reduce(function: np.ufunc, values: Ints, groups: Ints) -> Ints:
-    """``function`` over all values of a group, for each row; groups are numbered from 0 on."""
-    order = np.argsort(groups, kind="stable")
-    begins = np.searchsorted(groups[order], np.arange(int(groups.max(initial=-1)) + 1))
-    reduced: Ints = function.reduceat(values[order], begins)
+    """``function`` over all values of a group, for each row; groups are numbered from 0 on, none empty."""
+    if (groups[1:] >= groups[:-1]).all():  # launches lie in order
+        ordered = groups
+    else:
+        order = np.argsort(groups, kind="stable")
+        ordered, values = groups[order], values[order]
+    reduced: Ints = function.reduceat(values, np.flatnonzero(np.diff(ordered, prepend=-1)))
     return reduced[groups]

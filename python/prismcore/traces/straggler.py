@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,24 @@ class StragglerTrace:
         np.maximum.at(end, self.step, self.end_ns)
         length: _Ints = end - begin
         return length
+
+    def only(self, positions: Sequence[int]) -> StragglerTrace:
+        """These steps alone, by position in ``steps``, in this order. Raises TraceError for positions
+        that are not there, and where none is asked for."""
+        absent = [p for p in positions if not 0 <= p < len(self.steps)]
+        if absent or not len(positions):
+            found = f"step {absent[0]}" if absent else "no step"
+            raise TraceError(f"{found} found, expected positions from 0 to {len(self.steps) - 1}")
+        place = np.full(len(self.steps), -1, dtype=np.int64)
+        place[list(positions)] = np.arange(len(positions))
+        kept = place[self.step] >= 0
+        columns = {
+            f.name: getattr(self, f.name)[kept]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        columns["step"] = place[columns["step"]]
+        return replace(self, steps=[self.steps[p] for p in positions], **columns)
 
     @property
     def ranks(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,20 @@ class StragglerRows:
     def of(self, *operations: Operation) -> Ints:
         """Rows of these types, in order."""
         return np.flatnonzero(np.isin(self.operation, operations))
+
+    def some(self, chosen: Ints, *, launch: Ints) -> StragglerRows:
+        """These rows alone; ``launch``: of each, among them."""
+        return StragglerRows(
+            sizes=self.sizes,
+            rows=replace(self.rows.some(chosen), launch=launch),
+            operation=self.operation[chosen],
+            number=self.number[chosen],
+            dp_rank=self.dp_rank[chosen],
+            stage=self.stage[chosen],
+            twin=self.twin[chosen],
+            chunk=self.chunk[chosen],
+            model_chunk=self.model_chunk[chosen],
+        )
 
 
 def order_rows(trace: StragglerTrace) -> StragglerRows:

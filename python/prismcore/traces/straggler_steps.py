@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from prismcore.graph import Graph
-from prismcore.stitch.meetings import Meetings
+from prismcore.stitch.meetings import Meetings, meet
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
+from prismcore.stitch.typical import mean_timing
 from prismcore.stitch.waits import Waits
 from prismcore.traces.straggler import StragglerTrace
 from prismcore.traces.straggler_meetings import find_meetings, name_ops
@@ -37,6 +38,30 @@ class MeasuredSteps:
     timing: Timing
     measured_ns: Ints  #: [steps]: latest end less earliest begin
     warnings: list[str]
+
+    def typical(self) -> MeasuredSteps:
+        """One step with the mean durations and gaps of all: a prediction of others of the job.
+
+        Order and waits are those of the step whose measured time is nearest to the mean.
+        """
+        ops = self.of.operation * (int(self.of.number.max()) + 1) + self.of.number
+        timing = mean_timing(self.of.rows, ops, self.timing)
+        at = int(np.argmin(np.abs(self.measured_ns - self.measured_ns.mean())))
+        chosen = np.flatnonzero(self.of.rows.step == at)
+        place = np.full(len(ops) + 1, -1, dtype=np.int64)  # its last: no row
+        place[chosen] = np.arange(len(chosen))
+        of = self.of.some(chosen, launch=place[self.of.rows.launch[chosen]])
+        of.rows.step[:] = 0
+        return MeasuredSteps(
+            steps=[self.steps[at]],
+            of=of,
+            ops=self.ops.some(chosen),
+            meetings=meet(self.meetings.id[chosen]),
+            waits=place[self.waits[chosen]],
+            timing=Timing(gap_ns=timing.gap_ns[chosen], duration_ns=timing.duration_ns[chosen]),
+            measured_ns=self.measured_ns[at : at + 1],
+            warnings=self.warnings,
+        )
 
     def graph(self) -> Graph:
         """The steps as iterations of a graph."""

@@ -1,0 +1,60 @@
+"""What prismcore predicts against what was measured: one table over all data sets.
+
+    python benchmarks/accuracy/run.py [--only NAME]... [--data FOLDER] [--out FOLDER] [--json]
+
+Reads measurements from the folder that PRISM_DATA names, else ../shared/data beside the checkout; a set
+that is not there is left out with a reason. Writes results.json and results.md beside this file, the
+source of the figures in README and docs/accuracy.md; with --only or --data only where --out says.
+A module beside this file a data set, with ``rows(data) -> list[Row]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import results  # noqa: E402
+
+SETS = ("straggler",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 1 where no data set is there at all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=SETS, default=None)
+    parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    named = args.data or os.environ.get("PRISM_DATA") or HERE.parents[2] / "shared" / "data"
+    rows: list[results.Row] = []
+    skipped: dict[str, str] = {}
+    for name in args.only or SETS:
+        try:
+            rows += importlib.import_module(name).rows(Path(named))
+        except results.AbsentError as reason:
+            skipped[name] = str(reason)
+    command = "python benchmarks/accuracy/run.py"
+    folder = args.out or (None if args.only or args.data else HERE)
+    if rows and folder is not None:
+        results.write(folder, rows, skipped, command)
+    if args.json:
+        print(json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "skipped": skipped}))
+    else:
+        print(results.as_markdown(rows, skipped, command), end="")
+    if not rows:
+        print("no measurements: set PRISM_DATA or --data to their folder", file=sys.stderr)
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

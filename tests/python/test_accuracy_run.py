@@ -1,0 +1,77 @@
+"""The accuracy table: what stands in it, and what is said where data are absent."""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data")
+FOLDER = ROOT / "benchmarks" / "accuracy"
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    before = set(sys.modules)
+    spec = importlib.util.spec_from_file_location("accuracy_run", FOLDER / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for name in {"results", "straggler"} - before:
+        sys.modules.pop(name, None)
+
+
+def test_absent_data_are_named(run, tmp_path, capsys):
+    assert run.main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "Not compared: straggler" in shown.out
+    assert "PRISM_DATA" in shown.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_errors_in_percent(run, tmp_path):
+    row = run.results.row(
+        "set", "what", [(101, 100), (98, 100), (100, 100)], provenance={"measured": 1.0, "model": 0.0}
+    )
+    assert (row.points, row.mean, row.median, row.worst) == (3, *map(pytest.approx, (1, 1, 2)))
+    run.results.write(tmp_path, [row], {"other": "not there"}, "command")
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["rows"][0]["provenance"] == {"measured": 1.0}
+    text = (tmp_path / "results.md").read_text()
+    assert "| set | what | 3 | 1.000 | 1.000 | 2.000 | 100 % measured |  |" in text
+    assert "Not compared: other: not there." in text
+
+
+def test_the_page_has_the_figures_of_the_file():
+    """docs/accuracy.md shows rows of results.json, and only those, for the sets of the table."""
+    kept = json.loads((FOLDER / "results.json").read_text())["rows"]
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    shown = re.findall(
+        r"^\| (straggler \w+) \| ([^|]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", page, re.M
+    )
+    assert shown == [
+        (r["data_set"], r["what"], str(r["points"]), *(f"{r[k]:.3f}" for k in ("mean", "median", "worst")))
+        for r in kept
+        if r["data_set"].startswith("straggler")
+    ]
+
+
+def test_goals_of_the_pipeline_jobs(run, tmp_path, capsys):
+    pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
+    if not (DATA / "straggler" / "trace-AR.parquet").exists():
+        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    assert run.main(["--data", str(DATA), "--only", "straggler", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 18
+    for row in rows:
+        if row["what"].startswith("consistency"):
+            assert row["mean"] <= 0.1
+        if row["what"].startswith("prediction"):
+            assert row["mean"] <= (0.58 if row["data_set"] == "straggler AR" else 1.5)
+        if row["what"].startswith("what-if"):
+            assert row["worst"] <= 1
