@@ -5,6 +5,10 @@ PY := $(VENV)/bin/python
 export CMAKE_GENERATOR := Ninja
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
+# The core is compiled once, for the tree and for the wheel: both are made in build/release, one at a time.
+SAME_BUILD := -C build-dir=build/release -C cmake.define.PRISM_WARNINGS_AS_ERRORS=ON
+.NOTPARALLEL:
+
 .PHONY: help deps venv build install types test test-cpp test-python soak sanitize lint format demo bench clean
 
 help: ## this list
@@ -22,8 +26,8 @@ $(VENV)/.ready: pyproject.toml requirements.txt
 venv: $(VENV)/.ready ## the one virtual environment, with every pinned tool
 
 install: deps venv ## build the wheel and install it into the environment
-	@echo '>> compiling the C++ core into a wheel: about 2 minutes on 2 cores the first time'
-	$(PY) -m pip install -v --no-build-isolation --no-deps --force-reinstall .
+	@echo '>> compiling the C++ core into a wheel: about 2 minutes on 2 cores, unless the tree has it compiled'
+	$(PY) -m pip install -v --no-build-isolation --no-deps --force-reinstall $(SAME_BUILD) .
 
 build: deps venv ## compile into the tree (PYTHONPATH=python), with the C++ tests
 	@echo '>> compiling the C++ core and its tests into the tree: about 3 minutes on 2 cores the first time'

@@ -20,6 +20,4 @@ nanobind_add_stub(_core_stub MODULE _core OUTPUT ${prism_stub_dir}/_core.pyi
   PYTHON_PATH $<TARGET_FILE_DIR:_core> DEPENDS _core)
 add_custom_target(prism_wheel ALL DEPENDS _core _core_stub prism_core prism_doors)
 install(TARGETS _core LIBRARY DESTINATION prismcore COMPONENT prismcore)
-if(NOT PRISM_INPLACE)
-  install(FILES ${prism_stub_dir}/_core.pyi DESTINATION prismcore COMPONENT prismcore)
-endif()
+install(FILES ${prism_stub_dir}/_core.pyi DESTINATION prismcore COMPONENT prismcore)
