@@ -26,6 +26,7 @@ from prismcore.spare.runtime.lighthouse import Lighthouse as Line
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 PATIENCE_S = 300.0
 """Nothing takes so long, however busy the machine is."""
+REJOIN_S = 0.1
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["torch", "torchft", "prismcore.spare.runtime.session", "spare_training"])
 
@@ -60,6 +61,7 @@ class Training:
             lambda: all(log.exists() and b"\n" in log.read_bytes() for log in logs), f"{logs} are there"
         )
         wait_until_heard(self.lighthouse, logs)
+        time.sleep(2 * REJOIN_S)  # the step is held for so long that members look before its end
         (self.folder / "go").touch()
 
     def events(self) -> list[dict[str, Any]]:
@@ -109,7 +111,7 @@ def run_group(training: Training, group: int | None, log: str, position: int = 0
         position=position,
         positions=training.positions,
         store=store,
-        timeouts=Timeouts(collective_s=training.collective_s, rejoin_s=0.1, inside_s=training.inside_s),
+        timeouts=Timeouts(collective_s=training.collective_s, rejoin_s=REJOIN_S, inside_s=training.inside_s),
         inject=tuple(training.inject),
         **training.options,
     )
