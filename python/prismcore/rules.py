@@ -18,16 +18,21 @@ stream, each time with a copy of what the rank would receive without it.
 
 from __future__ import annotations
 
+import inspect
 import runpy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from prismcore.errors import RuleError
+from prismcore.graph import DataType, OpKind
 
-__all__ = ["Call", "Rule", "load_rules", "rule"]
+__all__ = ["Call", "Rule", "load_rules", "rule", "unused_rules"]
+
+KINDS = tuple(kind.name.lower() for kind in OpKind if kind.is_communication)
+DTYPES = tuple(dtype.name.lower() for dtype in DataType if dtype is not DataType.NONE)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -93,26 +98,62 @@ def rule(
 ) -> Callable[[Fill], Fill]:
     """Makes a function the rule for the calls that fit all that is given.
 
-    Raises RuleError outside a file of rules.
+    Raises RuleError outside a file of rules, where no call could ever fit, and where the function does not
+    take a call and a tensor.
     """
 
     def register(fill: Fill) -> Fill:
+        name = getattr(fill, "__name__", "rule")
         if not _loading:
-            raise RuleError(f"rule {fill.__name__} found outside a file given as --rules; expected it in one")
-        _loading[-1].append(
-            Rule(
-                fill=fill,
-                group=group,
-                kind=kind,
-                dtype=dtype,
-                elements=elements,
-                call_site=call_site,
-                ranks=None if ranks is None else frozenset(ranks),
-            )
+            raise RuleError(f"rule {name} found outside a file given as --rules; expected it in one")
+        made = Rule(
+            fill=fill,
+            group=_pattern(name, "group", group),
+            kind=_pattern(name, "kind", kind, KINDS),
+            dtype=_pattern(name, "dtype", dtype, DTYPES),
+            elements=None if elements is None else _whole(name, "elements", elements),
+            call_site=_pattern(name, "call_site", call_site),
+            ranks=None if ranks is None else _ranks(name, ranks),
         )
+        try:
+            inspect.signature(fill).bind(None, None)
+        except ValueError:  # a function of C, whose arguments nobody knows
+            pass
+        except TypeError as error:
+            raise RuleError(f"rule {name}: expected a function of a call and a tensor ({error})") from None
+        _loading[-1].append(made)
         return fill
 
     return register
+
+
+def unused_rules(uses: Iterable[tuple[str, int]], of: str) -> list[str]:
+    """A line for each rule (its number and name) that fitted no call ``of`` some ranks."""
+    return [
+        f"rule {name.partition(' ')[2]} (number {name.partition(' ')[0]} of its file) fitted no call of {of}"
+        for name, calls in uses
+        if calls == 0
+    ]
+
+
+def _pattern(name: str, what: str, pattern: object, among: Sequence[str] | None = None) -> str:
+    if not isinstance(pattern, str):
+        raise RuleError(f"rule {name}: {what} {pattern!r} found, expected a text")
+    if among is not None and not any(fnmatchcase(one, pattern) for one in among):
+        raise RuleError(f"rule {name}: {what} {pattern!r} fits none; expected one of {', '.join(among)}")
+    return pattern
+
+
+def _whole(name: str, what: str, number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise RuleError(f"rule {name}: {what} {number!r} found, expected a whole number from 0 on")
+    return number
+
+
+def _ranks(name: str, ranks: object) -> frozenset[int]:
+    if isinstance(ranks, str) or not isinstance(ranks, Iterable):
+        raise RuleError(f"rule {name}: ranks {ranks!r} found, expected several, as [0, 3]")
+    return frozenset(_whole(name, "rank", rank) for rank in ranks)
 
 
 def load_rules(path: Path) -> list[Rule]:
@@ -124,6 +165,8 @@ def load_rules(path: Path) -> list[Rule]:
     _loading.append(found)
     try:
         runpy.run_path(str(path), run_name="prismcore_rules")
+    except RuleError as error:
+        raise RuleError(f"rules {path}: {error}") from None
     except OSError as error:
         raise RuleError(f"rules {path} cannot be read: {error.strerror or error}") from error
     except (Exception, SystemExit) as error:  # a file of the user's may do anything

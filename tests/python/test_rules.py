@@ -52,6 +52,9 @@ def test_a_rule_fits_where_all_that_it_says_does(given, fits):
     assert Rule(fill=lambda call, received: None, **given).fits(CALL) is fits
 
 
+RULE = "from prismcore.rules import rule\n@rule({})\ndef r({}): ...\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -61,6 +64,16 @@ def test_a_rule_fits_where_all_that_it_says_does(given, fits):
         ("def f(:", "ended with SyntaxError"),
         ("import sys; sys.exit(3)", "ended with SystemExit: 3"),
         ("from prismcore.rules import rule\nrule(group=3, sort='x')", "ended with TypeError"),
+        (RULE.format("group=3", "call, received"), "rule r: group 3 found, expected a text"),
+        (
+            RULE.format("kind='nope'", "call, received"),
+            "rule r: kind 'nope' fits none; expected one of all_reduce",
+        ),
+        (RULE.format("dtype='floaty'", "call, received"), "dtype 'floaty' fits none; expected one of int8, "),
+        (RULE.format("elements=-5", "call, received"), "elements -5 found, expected a whole number"),
+        (RULE.format("ranks=3", "call, received"), "ranks 3 found, expected several"),
+        (RULE.format("ranks=[0, -1]", "call, received"), "rank -1 found"),
+        (RULE.format("", "call"), "rule r: expected a function of a call and a tensor"),
     ],
 )
 def test_files_that_are_no_rules(tmp_path, text, words):
@@ -214,6 +227,8 @@ def test_ghosts_of_an_emulation_send_what_the_rules_say(tmp_path):
     )
     result = emulate(graph, options)
     np.testing.assert_array_equal(result.job.iteration_end_ns, replay(graph).iteration_end_ns)
+    unused = "rule never (number 6 of its file) fitted no call of the sandbox ranks here"
+    assert [text for text in result.warnings if text.startswith("rule ")] == [unused]
     found = told(tmp_path, 0, 1)
     assert found["counts"] == [5, 41, 41]
     assert found["bfloat16"] == [2.25, 3.75]
@@ -252,7 +267,23 @@ def test_rules_that_change_nothing_leave_the_record_as_it_is(tmp_path):
         ("return [1, 2, 3, 4, 5]", CollectError, r"rule odd gave a tensor of shape \[5\] for all_gather on "),
         ("return 1 / 0", RankFailedError, "ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(5)", RankFailedError, "SystemExit: 5"),
-        ("return 'text'", RankFailedError, "rank 0 ended with exit code 1"),
+        (
+            "return 'text'",
+            CollectError,
+            r"rule odd gave str \(.*\) for all_gather .*, expected a tensor, an array",
+        ),
+        ("return 1j", CollectError, r"rule odd gave complex numbers .* for .* at .*, expected int64"),
+        ("return received.to_sparse()", CollectError, "rule odd gave a sparse tensor .* to_dense"),
+        (
+            "return received.cuda()",
+            CollectError,
+            "rule odd gave a tensor on cuda:0 .*, expected one on the CPU",
+        ),
+        (
+            "import torch.distributed as d; d.barrier()",
+            CollectError,
+            "rule odd communicates itself .*barrier",
+        ),
     ],
 )
 def test_a_rule_that_fails_ends_its_rank(tmp_path, body, error, words):

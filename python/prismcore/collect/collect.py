@@ -43,6 +43,7 @@ from prismcore.launch.need import ObjectNeed
 from prismcore.launch.protocol import ENDED_BY_STOP, ENDED_IN_NEED, Values
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
 from prismcore.profiles.device import load_device
+from prismcore.rules import unused_rules
 
 __all__ = ["collect"]
 
@@ -358,7 +359,11 @@ class _Collection:
             "spread": self._spread(),
             "unknown_kernels": dict(unknown.most_common()),
             "unimplemented": dict(unimplemented.most_common()),
-            "notes": [*self._notes, *self._unused_routing(), *self._unused_rules()],
+            "notes": [
+                *self._notes,
+                *self._unused_routing(),
+                *unused_rules(self._rules.items(), "the ranks that ran"),
+            ],
         }
 
     def _unused_routing(self) -> list[str]:
@@ -367,14 +372,6 @@ class _Collection:
         return [
             f"no dispatcher that --routing knows was seen: {self._options.routing} steers nothing; a mixture "
             "of experts of one's own takes rules (docs/guide-experts.md)"
-        ]
-
-    def _unused_rules(self) -> list[str]:
-        return [
-            f"rule {name.partition(' ')[2]} (number {name.partition(' ')[0]} of its file) fitted no call of "
-            "the ranks that ran"
-            for name, uses in self._rules.items()
-            if uses == 0
         ]
 
     def _spread(self) -> dict[str, float]:

@@ -25,6 +25,7 @@ from prismcore.rank_list import format_ranks, named_ranks
 from prismcore.replay import ReplayResult
 from prismcore.replay.ghosts import ghost_hint
 from prismcore.replay.replay import recorded_eager_bytes, replay, result_of, wiring_of
+from prismcore.rules import unused_rules
 from prismcore.units import format_ns, plural
 
 __all__ = ["emulate"]
@@ -76,6 +77,7 @@ class _Run:
     peaks: Mapping[int, Peaks | None]  #: by rank that ran to its end; None: it left no record
     began_s: float  #: of the engine
     routed: bool | None  #: whether a dispatcher of the ranks here took routing; None: not known
+    rules: Mapping[str, int]  #: calls of ranks here that each rule has had
 
 
 class _Emulation:
@@ -141,6 +143,7 @@ class _Emulation:
             warnings=[
                 *self._differences,
                 *self._routing_warnings(run),
+                *self._rule_warnings(run),
                 *job.warnings,
                 *poll_warnings(raw["odd_polls"], job.iteration_time_ns, expected.iteration_time_ns),
                 *self._clock_warnings(raw),
@@ -217,7 +220,7 @@ class _Emulation:
             error.args = (f"{told}{here.last_words(place) or others.last_words(place)}",)
             raise
         job = result_of(raw, self._graph, wall_time_s=time.perf_counter() - began)
-        run = _Run(raw=raw, job=job, peaks=dict.fromkeys(self._ranks), began_s=began, routed=None)
+        run = _Run(raw=raw, job=job, peaks=dict.fromkeys(self._ranks), began_s=began, routed=None, rules={})
         failure = job.failure
         if failure is not None and failure.stopped:
             stopped = StoppedError("; ".join(failure.lines()))
@@ -230,12 +233,19 @@ class _Emulation:
         others.end(failed)
         run.peaks = dict(sorted((here.gather() | others.gather()).items()))
         run.routed = here.routed
+        run.rules = here.rules
         return run
 
     def _routing_warnings(self, run: _Run) -> list[str]:
         if self._options.routing is None or run.routed is not False:
             return []
         return ["no dispatcher that --routing knows was seen on the ranks that ran: it steers nothing"]
+
+    def _rule_warnings(self, run: _Run) -> list[str]:
+        """Of rules that had no call here, nor in the collection, where all of their senders were ghosts."""
+        recorded = self._graph.metadata.get("rules", {})
+        uses = [(name, calls) for name, calls in run.rules.items() if not recorded.get(name)]
+        return unused_rules(uses, "the sandbox ranks here")
 
     def _release_errors(self, raw: dict[str, Any]) -> ReleaseErrors | None:
         if self._options.clock == "virtual":

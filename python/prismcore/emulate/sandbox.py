@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -176,6 +177,14 @@ class SandboxRanks:
         """Behind :meth:`gather`: whether a dispatcher of a rank here took routing; None: no rank here."""
         ends = [end.summary for end in self._ends.values() if end.summary is not None]
         return any(summary.get("routing") is not None for summary in ends) if ends else None
+
+    @property
+    def rules(self) -> Counter[str]:
+        """Behind :meth:`gather`: how many calls of ranks here each rule has had."""
+        uses: Counter[str] = Counter()
+        for end in self._ends.values():
+            uses.update((end.summary or {}).get("rules", {}))
+        return uses
 
     def last_words(self, place: tuple[int, int] | None) -> str:
         """What a rank that failed has to say: it may have left its program because of that. Else, of the

@@ -137,13 +137,56 @@ def _fill_with(rule: Rule, call: Call, to: int, size: int) -> None:
     with torch.no_grad(), torch.device("cpu"):
         view = torch.frombuffer((ctypes.c_char * size).from_address(to), dtype=dtype)
         received = view.clone()
-        given = rule.fill(call, received)
-        given = received if given is None else torch.as_tensor(given, device="cpu")
+        with _no_communication(rule):
+            given = rule.fill(call, received)
+        given = received if given is None else _as_tensor(rule, call, given)
         try:
             view.copy_(given.to(dtype).broadcast_to(view.shape))
         except RuntimeError:
-            raise RuleError(
-                f"rule {rule.name} gave a tensor of shape {list(given.shape)} for {call.kind} on "
-                f"communicator '{call.group}' at {call.call_site}, expected one that broadcasts to "
-                f"[{call.elements}]"
-            ) from None
+            shape = f"a tensor of shape {list(given.shape)}"
+            raise _refusal(rule, call, shape, f"one that broadcasts to [{call.elements}]") from None
+
+
+def _as_tensor(rule: Rule, call: Call, given: Any) -> Any:
+    """What a rule gave, as a dense tensor in host memory that can be of the call's type."""
+    import torch
+
+    try:
+        tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        told = str(error).partition("\n")[0]
+        raise _refusal(
+            rule, call, f"{type(given).__name__} ({told})", "a tensor, an array or a number"
+        ) from None
+    if tensor.device.type != "cpu":
+        raise _refusal(rule, call, f"a tensor on {tensor.device}", "one on the CPU")
+    if tensor.layout is not torch.strided:
+        raise _refusal(rule, call, f"a sparse tensor ({tensor.layout})", "a dense one: to_dense()")
+    if tensor.is_complex():
+        raise _refusal(rule, call, f"complex numbers ({tensor.dtype})", f"{call.dtype}")
+    return tensor
+
+
+def _refusal(rule: Rule, call: Call, found: str, expected: str) -> RuleError:
+    return RuleError(
+        f"rule {rule.name} gave {found} for {call.kind} on communicator '{call.group}' at {call.call_site}, "
+        f"expected {expected}"
+    )
+
+
+@contextlib.contextmanager
+def _no_communication(rule: Rule) -> Iterator[None]:
+    """A collective of a rule would wait for the call that waits for the rule."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Refusing(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.namespace in ("c10d", "_c10d_functional"):
+                raise RuleError(
+                    f"rule {rule.name} communicates itself ({func}); expected it to make what is received "
+                    "from its arguments alone"
+                )
+            return func(*args, **(kwargs or {}))
+
+    with Refusing():
+        yield
