@@ -5,128 +5,28 @@
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
-#include <algorithm>
-#include <limits>
-#include <optional>
 #include <string_view>
 
 #include "base/error.h"
-#include "kineto/decimal.h"
+#include "kineto/char_stream.h"
+#include "kineto/event_reader.h"
 #include "kineto/text_source.h"
 
 namespace prism {
 namespace {
 
-constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
-constexpr std::uint64_t poll_bytes = std::uint64_t{1} << 22;
 constexpr std::size_t most_header_bytes = std::size_t{1} << 28;
 constexpr int most_depth = 1000;
 
-// What RapidJSON asks of a stream it reads from.
-class Stream {
- public:
-  using Ch = char;
-
-  Stream(TextSource& source, const std::function<void()>& poll) : source_(source), poll_(poll) {
-    fill();
-  }
-  Ch Peek() const noexcept { return *at_; }
-  Ch Take() {
-    const Ch c = *at_;
-    if (++at_ == end_) fill();
-    return c;
-  }
-  std::size_t Tell() const noexcept {
-    return source_.offset() - (ended_ ? 0 : static_cast<std::size_t>(end_ - at_));
-  }
-  // Only for streams that are written to.
-  Ch* PutBegin() { return nullptr; }
-  void Put(Ch) {}
-  void Flush() {}
-  std::size_t PutEnd(Ch*) { return 0; }
-
- private:
-  void fill() {
-    if (source_.offset() >= next_poll_) {
-      poll_();
-      next_poll_ = source_.offset() + poll_bytes;
-    }
-    const std::size_t got = source_.read(buffer_);
-    if (got == 0) {
-      buffer_[0] = '\0';  // RapidJSON's end; whoever takes it finds it again
-      at_ = buffer_.data();
-      end_ = at_ + 1;
-      ended_ = true;
-      return;
-    }
-    at_ = buffer_.data();
-    end_ = at_ + got;
-  }
-
-  TextSource& source_;
-  const std::function<void()>& poll_;
-  std::uint64_t next_poll_ = poll_bytes;
-  std::vector<char> buffer_ = std::vector<char>(buffer_bytes);
-  const char* at_ = nullptr;
-  const char* end_ = nullptr;
-  bool ended_ = false;
-};
-
 using Text = std::string_view;
-
-// Keys of an event and of its arguments that have a place of their own.
-enum class Field : std::uint8_t {
-  other,
-  ph,
-  cat,
-  name,
-  pid,
-  tid,
-  ts,
-  dur,
-  args,
-  correlation,
-  external,
-  number,
-  device,
-  stream,
-  bytes,
-  grid,
-  block,
-  shared,
-};
-
-Field event_field(Text key) noexcept {
-  if (key == "ph") return Field::ph;
-  if (key == "cat") return Field::cat;
-  if (key == "name") return Field::name;
-  if (key == "pid") return Field::pid;
-  if (key == "tid") return Field::tid;
-  if (key == "ts") return Field::ts;
-  if (key == "dur") return Field::dur;
-  if (key == "args") return Field::args;
-  return Field::other;
-}
-
-Field argument_field(Text key) noexcept {
-  if (key == "correlation") return Field::correlation;
-  if (key == "External id" || key == "external id") return Field::external;
-  if (key == "Ev Idx") return Field::number;
-  if (key == "device") return Field::device;
-  if (key == "stream") return Field::stream;
-  if (key == "bytes") return Field::bytes;
-  if (key == "grid") return Field::grid;
-  if (key == "block") return Field::block;
-  if (key == "shared memory") return Field::shared;
-  return Field::other;
-}
+using Field = EventReader::Field;
 
 // Follows the text: top level, list of events, event, its arguments; what is kept whole goes
 // through a writer.
 class Handler {
  public:
   Handler(const KinetoOptions& options, KinetoEvents& events)
-      : options_(options), events_(events) {}
+      : events_(events), event_(options, events) {}
 
   bool has_events() const noexcept { return has_events_; }
   const std::string& trouble() const noexcept { return trouble_; }
@@ -153,10 +53,10 @@ class Handler {
         top_key_.assign(key);
         break;
       case Place::event:
-        field_ = event_field(key);
+        event_.key(key);
         break;
       case Place::args:
-        argument(key);
+        event_.argument(key);
         break;
       default:
         break;
@@ -172,32 +72,6 @@ class Handler {
   enum class Place : std::uint8_t { outside, top, list, event, args, shape, skipped };
   using Writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
-  struct Event {
-    bool complete = true;  // as far as is known
-    std::optional<std::uint32_t> name;
-    std::uint32_t category = 0;
-    std::uint32_t process = 0;
-    std::uint32_t thread = 0;
-    std::optional<std::int64_t> start_ns;
-    std::optional<std::int64_t> duration_ns;
-    std::int64_t correlation = KinetoEvents::none;
-    std::int64_t external = KinetoEvents::none;
-    std::int64_t number = KinetoEvents::none;
-    std::int64_t device = KinetoEvents::none;
-    std::int64_t stream = KinetoEvents::none;
-    std::int64_t bytes = KinetoEvents::none;
-    LaunchShape launch{};
-    bool has_launch = false;
-    bool left_out = false;
-    bool is_named = false;
-    bool damaged = false;
-  };
-  struct Detail {
-    std::uint32_t key;
-    std::uint32_t value;
-    bool for_named;
-  };
-
   bool fail(std::string trouble) {
     trouble_ = std::move(trouble);
     return false;
@@ -210,7 +84,13 @@ class Handler {
 
   // A number, true, false or null.
   bool scalar(Text text) {
-    if (copying_) return writer_.RawValue(text.data(), text.size(), rapidjson::kNumberType);
+    if (copying_) {
+      return writer_.RawValue(text.data(), text.size(), rapidjson::kNumberType) && within_limits();
+    }
+    if (place_ == Place::top) {
+      events_.header.emplace_back(top_key_, text);
+      return true;
+    }
     return value(text);
   }
 
@@ -222,13 +102,13 @@ class Handler {
         events_.header.emplace_back(top_key_, quoted(text));
         return true;
       case Place::event:
-        member(text);
+        event_.member(text);
         return true;
       case Place::args:
-        argument_value(text);
+        event_.argument_value(text);
         return true;
       case Place::shape:
-        if (shape_at_ < shape_end_) set_launch(shape_at_++, text);
+        if (shape_at_ < shape_end_) event_.set_launch(shape_at_++, text);
         return true;
       default:
         return true;
@@ -242,98 +122,9 @@ class Handler {
     return {buffer.GetString(), buffer.GetSize()};
   }
 
-  void member(Text text) {
-    if (field_ == Field::ph) {
-      event_.complete = text == "X";
-      return;
-    }
-    if (!event_.complete || event_.left_out) return;
-    switch (field_) {
-      case Field::cat:
-        event_.category = events_.strings.intern(text);
-        event_.left_out = options_.left_out.contains(text);
-        break;
-      case Field::name:
-        event_.name = events_.strings.intern(text);
-        event_.is_named = options_.named.contains(text);
-        break;
-      case Field::pid:
-        event_.process = events_.strings.intern(text);
-        break;
-      case Field::tid:
-        event_.thread = events_.strings.intern(text);
-        break;
-      case Field::ts:
-        event_.start_ns = nanoseconds(text);
-        event_.damaged |= !event_.start_ns;
-        break;
-      case Field::dur:
-        event_.duration_ns = nanoseconds(text);
-        event_.damaged |= !event_.duration_ns || *event_.duration_ns < 0;
-        break;
-      default:
-        break;
-    }
-  }
-
-  // An argument's key: decides what becomes of its value.
-  void argument(Text key) {
-    field_ = argument_field(key);
-    detail_ = false;
-    if (field_ != Field::other || !event_.complete || event_.left_out) return;
-    const bool for_all = options_.details.contains(key);
-    const bool for_named =
-        !for_all && (event_.is_named || !event_.name) && options_.named_keys.contains(key);
-    detail_ = for_all || for_named;
-    detail_is_for_named_ = for_named;
-    if (detail_) detail_key_ = events_.strings.intern(key);
-  }
-
-  void argument_value(Text text) {
-    if (detail_) {
-      details_of_event_.push_back(
-          {detail_key_, events_.strings.intern(text), detail_is_for_named_});
-      return;
-    }
-    std::int64_t* place = nullptr;
-    switch (field_) {
-      case Field::correlation:
-        place = &event_.correlation;
-        break;
-      case Field::external:
-        place = &event_.external;
-        break;
-      case Field::number:
-        place = &event_.number;
-        break;
-      case Field::device:
-        place = &event_.device;
-        break;
-      case Field::stream:
-        place = &event_.stream;
-        break;
-      case Field::bytes:
-        place = &event_.bytes;
-        break;
-      case Field::shared:
-        set_launch(6, text);
-        return;
-      default:
-        return;
-    }
-    *place = std::max(whole_number(text).value_or(KinetoEvents::none), KinetoEvents::none);
-  }
-
-  void set_launch(std::size_t at, Text text) {
-    const auto found = whole_number(text);
-    if (!found || *found < 0 || *found > std::numeric_limits<std::uint32_t>::max()) return;
-    event_.launch[at] = static_cast<std::uint32_t>(*found);
-    event_.has_launch = event_.has_launch || at < 6;
-  }
-
   bool start(bool object) {
     if (++depth_ > most_depth) return fail("JSON nested more than 1,000 deep found");
-    if (copying_) return object ? writer_.StartObject() : writer_.StartArray();
+    if (copying_) return (object ? writer_.StartObject() : writer_.StartArray()) && within_limits();
     switch (place_) {
       case Place::outside:
         place_ = object ? Place::top : Place::list;
@@ -349,22 +140,19 @@ class Handler {
       case Place::list:
         if (!object) return skip();
         place_ = Place::event;
-        event_ = Event{};
-        details_of_event_.clear();
-        field_ = Field::other;
+        event_.begin();
         return true;
       case Place::event:
-        if (object && field_ == Field::args) {
+        if (object && event_.field() == Field::args) {
           place_ = Place::args;
-          field_ = Field::other;
-          detail_ = false;
+          event_.leave_arguments();
           return true;
         }
         return skip();
       case Place::args:
-        if (detail_) return begin_copy(object);
-        if (!object && (field_ == Field::grid || field_ == Field::block)) {
-          shape_at_ = field_ == Field::grid ? 0 : 3;
+        if (event_.keeps_whole()) return begin_copy(object);
+        if (!object && (event_.field() == Field::grid || event_.field() == Field::block)) {
+          shape_at_ = event_.field() == Field::grid ? 0 : 3;
           shape_end_ = shape_at_ + 3;
           place_ = Place::shape;
           return true;
@@ -412,11 +200,11 @@ class Handler {
         return true;
       case Place::args:
         place_ = Place::event;
-        field_ = Field::other;
+        event_.leave_arguments();
         return true;
       case Place::event:
         place_ = Place::list;
-        return keep();
+        return event_.end() || fail("more than 2^32 - 1 events found");
       case Place::list:
         place_ = depth == 1 ? Place::outside : Place::top;
         return true;
@@ -432,64 +220,20 @@ class Handler {
     if (place_ == Place::top) {
       events_.header.emplace_back(top_key_, text);
     } else {
-      argument_value(text);
+      event_.argument_value(text);
     }
   }
 
-  bool keep() {
-    if (!event_.complete || event_.left_out) {
-      ++events_.others;
-      return true;
-    }
-    if (event_.damaged || !event_.name || !event_.start_ns) {
-      ++events_.damaged;
-      return true;
-    }
-    const std::size_t at = events_.name.size();
-    if (at == std::numeric_limits<std::uint32_t>::max())
-      return fail("more than 2^32 - 1 events found");
-    events_.name.push_back(*event_.name);
-    events_.category.push_back(event_.category);
-    events_.process.push_back(event_.process);
-    events_.thread.push_back(event_.thread);
-    events_.start_ns.push_back(*event_.start_ns);
-    events_.duration_ns.push_back(event_.duration_ns.value_or(0));
-    events_.correlation.push_back(event_.correlation);
-    events_.external.push_back(event_.external);
-    events_.number.push_back(event_.number);
-    events_.device.push_back(event_.device);
-    events_.stream.push_back(event_.stream);
-    events_.bytes.push_back(event_.bytes);
-    const auto id = static_cast<std::uint32_t>(at);
-    if (event_.has_launch) {
-      events_.launched.push_back(id);
-      events_.launches.push_back(event_.launch);
-    }
-    for (const Detail& detail : details_of_event_) {
-      if (detail.for_named && !event_.is_named) continue;  // the name came behind its arguments
-      events_.detailed.push_back(id);
-      events_.detail_key.push_back(detail.key);
-      events_.detail_value.push_back(detail.value);
-    }
-    return true;
-  }
-
-  const KinetoOptions& options_;
   KinetoEvents& events_;
+  EventReader event_;
   Place place_ = Place::outside;
   Place before_ = Place::outside;
   int depth_ = 0;
   int skipped_ = 0;  // the depth from which on all is skipped, or copied; 0: nothing is
   int copying_ = 0;
   bool has_events_ = false;
-  Field field_ = Field::other;
-  bool detail_ = false;
-  bool detail_is_for_named_ = false;
-  std::uint32_t detail_key_ = 0;
   std::size_t shape_at_ = 0;
   std::size_t shape_end_ = 0;
-  Event event_;
-  std::vector<Detail> details_of_event_;
   std::string top_key_;
   std::string trouble_;
   rapidjson::StringBuffer buffer_;
@@ -506,7 +250,7 @@ KinetoEvents read_kineto(const std::string& path, const KinetoOptions& options,
                          const std::function<void()>& poll) {
   TextSource source(path);
   KinetoEvents events;
-  Stream stream(source, poll);
+  CharStream stream(source, poll);
   Handler handler(options, events);
   rapidjson::Reader reader;
   constexpr unsigned flags = rapidjson::kParseIterativeFlag |

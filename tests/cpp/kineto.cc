@@ -134,6 +134,7 @@ TEST_CASE("events come with their columns, details and launches") {
   CHECK(found.strings[found.detail_value[0]] == "allreduce");
   CHECK(found.strings[found.detail_value[1]] == "[[4,2],[]]");
   REQUIRE(found.header.size() == 3);
+  CHECK(found.header[0].second == "1");
   CHECK(found.header[1].second == R"({"rank":3,"x":[1,"a"]})");
   CHECK(found.header[2].second == R"("t")");
 }
