@@ -40,14 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--world-size", type=parsing.positive_int, required=True, metavar="N", help="ranks of the job"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=parsing.output_path,
-        required=True,
-        metavar="JOB.prism",
-        help="the graph to write",
-    )
+    parsing.add_graph_output(parser)
     parser.add_argument(
         "--device", default="virtual:h100", metavar="virtual:NAME|FILE", help="device profile (%(default)s)"
     )

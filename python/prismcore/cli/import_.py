@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prismcore.cli import import_kineto, import_straggler, output
+from prismcore.cli import import_kineto, import_straggler, output, parsing
 
 FORMATS = (import_kineto, import_straggler)
 
@@ -22,6 +22,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
     for format in FORMATS:
         chosen = format.add_format(formats)
+        parsing.add_graph_output(chosen)
         chosen.add_argument("--json", action="store_true", help="machine output on stdout")
         chosen.set_defaults(run=run, read=format.read)
 

@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
-
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
@@ -27,14 +25,6 @@ def add_format(
         nargs="+",
         metavar="TRACE.json",
         help="one file a rank, gzip or not; a folder stands for all *.json and *.json.gz in it",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=parsing.output_path,
-        required=True,
-        metavar="JOB.prism",
-        help="the graph to write",
     )
     return parser
 

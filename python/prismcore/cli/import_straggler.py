@@ -32,14 +32,6 @@ def add_format(
     )
     parser.add_argument("paths", type=Path, nargs=1, metavar="TRACE.parquet")
     parser.add_argument(
-        "-o",
-        "--output",
-        type=parsing.output_path,
-        required=True,
-        metavar="JOB.prism",
-        help="the graph to write",
-    )
-    parser.add_argument(
         "--meta",
         type=Path,
         default=None,

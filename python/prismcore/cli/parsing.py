@@ -186,6 +186,18 @@ def output_path(text: str) -> Path:
     return Path(text)
 
 
+def add_graph_output(parser: argparse.ArgumentParser) -> None:
+    """``-o JOB.prism``, of commands that write a graph."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_path,
+        required=True,
+        metavar="JOB.prism",
+        help="the graph to write",
+    )
+
+
 def module_name(text: str) -> str:
     """``package.module``."""
     if not all(part.isidentifier() for part in text.split(".")):
