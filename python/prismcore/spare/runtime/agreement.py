@@ -16,6 +16,7 @@ import torch.distributed as dist
 from prismcore.errors import MembershipError
 from prismcore.spare.reorderer import Part, Plan
 from prismcore.spare.runtime.ballot import vote
+from prismcore.spare.runtime.bulletin import Bulletin
 from prismcore.spare.runtime.communicator import Backend, Communicator
 from prismcore.spare.runtime.events import EventLog
 from prismcore.spare.runtime.guard import Guard, MembersLostError
@@ -76,7 +77,7 @@ class Agreement:
         self._guard: Guard | None = None
         self._line = Line(options, told=self._tell_lighthouse)
         self._born_ns = time.time_ns()
-        self._store: dist.TCPStore | None = None
+        self._store: Bulletin | dist.TCPStore | None = None
         self.layout = Layout(options.placement, options.micro_batches)
         self.communicator: Communicator | None = None
         self.step = 0
@@ -166,8 +167,8 @@ class Agreement:
         committed = False
         self._away.clear()
         self._line.expect_settled()
-        if self._line.lighthouse is not None:  # what the last epoch left in its store goes with it
-            self._store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        if self._line.lighthouse is not None and (self._store is None or self._backend == "nccl"):
+            self._store = self._new_store()
         pause_s, until = _AGAIN_S[0], time.monotonic() + self._options.timeouts.agree_s
         while True:
             self._at("agree")
@@ -251,7 +252,19 @@ class Agreement:
         finally:
             self._close_communicator()
             self._line.close()
+            if isinstance(self._store, Bulletin):
+                self._store.close()
             self._store = None
+
+    @property
+    def _backend(self) -> Backend:
+        return "nccl" if self._options.backend == "nccl" else "gloo"
+
+    def _new_store(self) -> Bulletin | dist.TCPStore:
+        if self._backend == "gloo":
+            return Bulletin(self._options.host)
+        # NCCL's threads ask it all the time; what the last epoch left in it goes with it.
+        return dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
 
     def _has_been(self, what: str, long_s: float) -> bool:
         now = time.monotonic()
@@ -331,7 +344,6 @@ class Agreement:
     def _open(self, decision: Decision, place: Member) -> Communicator:
         options = self._options
         groups = decision.groups
-        backend: Backend = "nccl" if options.backend == "nccl" else "gloo"
         guard = self._guard = Guard(
             self._line.lighthouse,
             {m.replica: m.group for m in decision.members if m.replica != self._line.replica},
@@ -340,9 +352,10 @@ class Agreement:
         )
         return Communicator.open(
             guard,
-            backend=backend,
-            store=f"{decision.store}/prismcore/{decision.epoch}/{options.position}",
+            backend=self._backend,
+            store=decision.store,
             epoch=decision.epoch,
+            position=options.position,
             ranks=groups,
             rank=groups.index(place.group),
             replica=self._line.replica,

@@ -26,6 +26,7 @@ from torch.distributed.distributed_c10d import (
 )
 from torchft.process_group import ProcessGroup, ProcessGroupGloo, ProcessGroupNCCL
 
+from prismcore.spare.runtime.bulletin_store import BulletinStore
 from prismcore.spare.runtime.guard import Guard, MembersLostError
 
 __all__ = ["Backend", "Communicator"]
@@ -39,10 +40,17 @@ _SHORTEST_S = 0.001
 
 
 class _Gloo(ProcessGroupGloo):  # type: ignore[misc]
-    """Without a call that torch 2.14 warns about. ``backend``: of what a group is made, torch destroys this
-    alone without holding the GIL."""
+    """Met on a bulletin, and without a call that torch 2.14 warns about. ``backend``: of what a group is
+    made, torch destroys this alone without holding the GIL."""
 
     backend: Any = None
+    store: BulletinStore | None = None
+
+    def meet(self, store: BulletinStore, rank: int, size: int) -> None:
+        """Once all ``size`` ranks are there, they are connected."""
+        self.store = store
+        self._rank = rank
+        self._pg = self._create_pg(store, rank, size)
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         group = dist.ProcessGroup(store, rank, world_size)
@@ -88,28 +96,41 @@ class Communicator:
         backend: Backend,
         store: str,
         epoch: int,
+        position: int,
         ranks: Sequence[int],
         rank: int,
         replica: str,
         timeout_s: float,
         meet_s: float,
     ) -> Communicator:
-        """``store``: ``host:port/prefix`` that no other epoch uses; ``ranks``: the groups in it."""
-        kind = _Gloo if backend == "gloo" else ProcessGroupNCCL
+        """``store``: ``host:port`` of a :class:`Bulletin`, with NCCL of a TCPStore; ``ranks``: the groups
+        that are in."""
         own_device = _device_setter(backend)
+        limit = timedelta(seconds=timeout_s)
 
-        def make() -> ProcessGroup:
+        def meet_by_gloo() -> ProcessGroup:
+            group = _Gloo(timeout=limit)
+            page = BulletinStore(store, epoch=epoch, position=position, timeout_s=timeout_s)
+            try:
+                group.meet(page, rank, len(ranks))
+            except BaseException:
+                page.close()
+                raise
+            return group
+
+        def meet_by_nccl() -> ProcessGroup:
             own_device()
-            group = kind(timeout=timedelta(seconds=timeout_s))
+            group = ProcessGroupNCCL(timeout=limit)
+            where = f"{store}/prismcore/{epoch}/{position}"
             group.configure(
-                store, replica, rank, len(ranks), quorum_id=epoch, group_rank=0, global_ranks=list(ranks)
+                where, replica, rank, len(ranks), quorum_id=epoch, group_rank=0, global_ranks=list(ranks)
             )
             return group
 
         group = guard.run(
-            make,
+            meet_by_gloo if backend == "gloo" else meet_by_nccl,
             "meeting the other groups",
-            dispose=lambda late: late.abort(errored=False) if backend == "nccl" else _bury([late]),
+            dispose=_dispose,
             within_s=meet_s,
         )
         return cls(group, guard, backend=backend, rank=rank, size=len(ranks))
@@ -186,6 +207,7 @@ class Communicator:
             self._group.abort(errored=False)
             self._group = None
             return
+        self._group.store.close()
         held = [self._group.backend]
         self._group = None
         _bury(held, self._given_up)
@@ -256,6 +278,16 @@ def _device_setter(backend: Backend) -> Callable[[], None]:
         return lambda: None
     device = torch.cuda.current_device()
     return lambda: torch.cuda.set_device(device)
+
+
+def _dispose(late: ProcessGroup) -> None:
+    """A group that was made when nobody waited for it any more."""
+    if isinstance(late, _Gloo):
+        assert late.store is not None
+        late.store.close()
+        _bury([late])
+    else:
+        late.abort(errored=False)
 
 
 _graves: list[threading.Thread] = []

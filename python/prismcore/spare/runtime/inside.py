@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from prismcore.errors import MembershipError
+from prismcore.spare.runtime.bulletin import listen
 from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.links import Links
 
@@ -291,7 +292,7 @@ def _open_store(address: str, position: int, within_s: float) -> tuple[dist.Stor
 def _host(store: dist.Store, key: str, host: str, positions: int, until: float) -> dict[int, socket.socket]:
     token = secrets.token_hex(16)
     sockets: dict[int, socket.socket] = {}
-    with _listen(host) as server:
+    with listen(host) as server:
         store.set(key, json.dumps([host, server.getsockname()[1], token]))
         while len(sockets) < positions - 1:
             left = until - time.monotonic()
@@ -337,11 +338,3 @@ def _greeted(connection: socket.socket, token: str) -> int | None:
     except (OSError, ValueError, TypeError):
         return None
     return int(position) if secrets.compare_digest(str(given), token) else None
-
-
-def _listen(host: str) -> socket.socket:
-    if host in ("localhost", "127.0.0.1"):
-        return socket.create_server(("127.0.0.1", 0))
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))

@@ -1,0 +1,181 @@
+"""Where the members of an epoch post how they are reached, and read what others posted.
+
+torch's TCPStore asks the name server who each connection comes from, at both of its ends and by both of its
+servers (torch 2.14.1, seen by strace). An answer that is lost costs 5 s, and a meeting of n members asks 2 n
+times or more: too often where members have to be back within half a second.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["Bulletin", "Frames", "frame"]
+
+_HEADER = struct.Struct("!II")
+_MOST_BYTES = 1 << 20
+"""Of a frame. Addresses are some hundred bytes."""
+_CHUNK = 1 << 16
+
+
+def frame(key: str, value: bytes) -> bytes:
+    """What goes over a connection: two lengths, a key, a value. The first of a connection names the epoch by
+    its number, and the position in its groups by the value."""
+    name = key.encode()
+    return _HEADER.pack(len(name), len(value)) + name + value
+
+
+class Frames:
+    """Takes the bytes of a connection as they come, and gives the frames that are whole."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """
+        Raises:
+            ValueError: that is no frame.
+        """
+        self._rest += data
+        while len(self._rest) >= _HEADER.size:
+            name_bytes, value_bytes = _HEADER.unpack_from(self._rest)
+            if name_bytes + value_bytes > _MOST_BYTES:
+                raise ValueError(f"a frame of {name_bytes + value_bytes} bytes")
+            value_at = _HEADER.size + name_bytes
+            end = value_at + value_bytes
+            if len(self._rest) < end:
+                return
+            whole, self._rest = self._rest[:end], self._rest[end:]
+            yield whole[_HEADER.size : value_at].decode(), whole[value_at:]
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    connection: socket.socket
+    frames: Frames = field(default_factory=Frames)
+    page: tuple[int, int] | None = None
+    due: bytearray = field(default_factory=bytearray)  # to be sent
+
+
+class Bulletin:
+    """Serves in a thread of its own until it is closed. A page for each epoch and position: what one member
+    posts there goes to all that have come to it and will come. With the first member of a later epoch the
+    earlier pages are gone, and who is still there is sent away.
+
+    Args:
+        host: name under which others reach this machine; loopback's name keeps it to itself.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._server = listen(host)
+        self._server.setblocking(False)
+        self.port: int = self._server.getsockname()[1]
+        self._wake, self._woken = socket.socketpair()
+        self._pages: dict[tuple[int, int], bytearray] = {}
+        self._epoch = 0
+        self._readers: dict[socket.socket, _Reader] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="prism_spare_bulletin", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._wake.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            for key, events in self._selector.select():
+                if key.fileobj is self._woken:
+                    self._end()
+                    return
+                if key.fileobj is self._server:
+                    self._accept()
+                elif events & selectors.EVENT_READ and key.data.connection in self._readers:
+                    self._read(key.data)
+            for reader in tuple(self._readers.values()):
+                self._write(reader)
+
+    def _end(self) -> None:
+        for reader in tuple(self._readers.values()):
+            self._drop(reader)
+        self._selector.close()
+        self._server.close()
+        self._woken.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._server.accept()
+        except OSError:  # it is gone already, or there are no descriptors: others are served meanwhile
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = self._readers[connection] = _Reader(connection)
+        self._selector.register(connection, selectors.EVENT_READ, reader)
+
+    def _read(self, reader: _Reader) -> None:
+        try:
+            data = reader.connection.recv(_CHUNK)
+            if not data:
+                self._drop(reader)
+                return
+            for key, value in reader.frames.take(data):
+                if reader.page is None:
+                    self._come(reader, int(key), int(value))
+                else:
+                    self._post(reader.page, frame(key, value))
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            self._drop(reader)
+
+    def _come(self, reader: _Reader, epoch: int, position: int) -> None:
+        if epoch < self._epoch:
+            raise ValueError(f"epoch {epoch} is over")
+        if epoch > self._epoch:
+            self._epoch = epoch
+            self._pages.clear()
+            for other in tuple(self._readers.values()):
+                if other.page is not None:
+                    self._drop(other)
+        reader.page = (epoch, position)
+        reader.due += self._pages.setdefault(reader.page, bytearray())
+
+    def _post(self, page: tuple[int, int], whole: bytes) -> None:
+        self._pages[page] += whole
+        for other in self._readers.values():
+            if other.page == page:
+                other.due += whole
+
+    def _write(self, reader: _Reader) -> None:
+        if reader.due:
+            try:
+                del reader.due[: reader.connection.send(reader.due)]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._drop(reader)
+                return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if reader.due else 0)
+        if self._selector.get_key(reader.connection).events != wanted:
+            self._selector.modify(reader.connection, wanted, reader)
+
+    def _drop(self, reader: _Reader) -> None:
+        if self._readers.pop(reader.connection, None) is not None:
+            self._selector.unregister(reader.connection)
+            reader.connection.close()
+
+
+def listen(host: str) -> socket.socket:
+    """At a port of the system's choice; only for this machine where others would not reach it by ``host``."""
+    if host in ("localhost", "127.0.0.1"):
+        return socket.create_server(("127.0.0.1", 0))
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
