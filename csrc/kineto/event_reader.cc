@@ -15,7 +15,6 @@ Field event_field(Text key) noexcept {
   if (key == "ph") return Field::ph;
   if (key == "cat") return Field::cat;
   if (key == "name") return Field::name;
-  if (key == "pid") return Field::pid;
   if (key == "tid") return Field::tid;
   if (key == "ts") return Field::ts;
   if (key == "dur") return Field::dur;
@@ -25,8 +24,6 @@ Field event_field(Text key) noexcept {
 
 Field argument_field(Text key) noexcept {
   if (key == "correlation") return Field::correlation;
-  if (key == "External id" || key == "external id") return Field::external;
-  if (key == "Ev Idx") return Field::number;
   if (key == "device") return Field::device;
   if (key == "stream") return Field::stream;
   if (key == "bytes") return Field::bytes;
@@ -64,9 +61,6 @@ void EventReader::member(Text text) {
     case Field::name:
       event_.name = events_.strings.intern(text);
       event_.is_named = options_.named.contains(text);
-      break;
-    case Field::pid:
-      event_.process = events_.strings.intern(text);
       break;
     case Field::tid:
       event_.thread = events_.strings.intern(text);
@@ -106,12 +100,6 @@ void EventReader::argument_value(Text text) {
     case Field::correlation:
       place = &event_.correlation;
       break;
-    case Field::external:
-      place = &event_.external;
-      break;
-    case Field::number:
-      place = &event_.number;
-      break;
     case Field::device:
       place = &event_.device;
       break;
@@ -150,13 +138,10 @@ bool EventReader::end() {
   if (at == std::numeric_limits<std::uint32_t>::max()) return false;
   events_.name.push_back(*event_.name);
   events_.category.push_back(event_.category);
-  events_.process.push_back(event_.process);
   events_.thread.push_back(event_.thread);
   events_.start_ns.push_back(*event_.start_ns);
   events_.duration_ns.push_back(event_.duration_ns.value_or(0));
   events_.correlation.push_back(event_.correlation);
-  events_.external.push_back(event_.external);
-  events_.number.push_back(event_.number);
   events_.device.push_back(event_.device);
   events_.stream.push_back(event_.stream);
   events_.bytes.push_back(event_.bytes);

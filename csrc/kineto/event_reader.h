@@ -20,14 +20,11 @@ class EventReader {
     ph,
     cat,
     name,
-    pid,
     tid,
     ts,
     dur,
     args,
     correlation,
-    external,
-    number,
     device,
     stream,
     bytes,
@@ -62,13 +59,10 @@ class EventReader {
     bool complete = true;  // as far as is known
     std::optional<std::uint32_t> name;
     std::uint32_t category = 0;
-    std::uint32_t process = 0;
     std::uint32_t thread = 0;
     std::optional<std::int64_t> start_ns;
     std::optional<std::int64_t> duration_ns;
     std::int64_t correlation = KinetoEvents::none;
-    std::int64_t external = KinetoEvents::none;
-    std::int64_t number = KinetoEvents::none;
     std::int64_t device = KinetoEvents::none;
     std::int64_t stream = KinetoEvents::none;
     std::int64_t bytes = KinetoEvents::none;

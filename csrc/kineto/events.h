@@ -20,15 +20,12 @@ struct KinetoEvents {
   StringTable strings;
 
   // One entry for each event with a duration ("ph": "X").
-  std::vector<std::uint32_t> name;  // of strings, as the next three
+  std::vector<std::uint32_t> name;  // of strings, as the next two
   std::vector<std::uint32_t> category;
-  std::vector<std::uint32_t> process;
   std::vector<std::uint32_t> thread;
   std::vector<std::int64_t> start_ns;
   std::vector<std::int64_t> duration_ns;
   std::vector<std::int64_t> correlation;  // this and the rest: none where the event has none
-  std::vector<std::int64_t> external;
-  std::vector<std::int64_t> number;  // "Ev Idx"
   std::vector<std::int64_t> device;
   std::vector<std::int64_t> stream;
   std::vector<std::int64_t> bytes;

@@ -25,8 +25,8 @@ using Field = EventReader::Field;
 // through a writer.
 class Handler {
  public:
-  Handler(const KinetoOptions& options, KinetoEvents& events)
-      : events_(events), event_(options, events) {}
+  Handler(const KinetoOptions& options, KinetoEvents& events, std::uint64_t& tokens)
+      : events_(events), event_(options, events), tokens_(tokens) {}
 
   bool has_events() const noexcept { return has_events_; }
   const std::string& trouble() const noexcept { return trouble_; }
@@ -42,10 +42,12 @@ class Handler {
     return scalar({text, length});
   }
   bool String(const char* text, rapidjson::SizeType length, bool) {
+    ++tokens_;
     if (copying_) return writer_.String(text, length) && within_limits();
     return value({text, length});
   }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
+    ++tokens_;
     if (copying_) return writer_.Key(text, length) && within_limits();
     const Text key(text, length);
     switch (place_) {
@@ -84,6 +86,7 @@ class Handler {
 
   // A number, true, false or null.
   bool scalar(Text text) {
+    ++tokens_;
     if (copying_) {
       return writer_.RawValue(text.data(), text.size(), rapidjson::kNumberType) && within_limits();
     }
@@ -123,6 +126,7 @@ class Handler {
   }
 
   bool start(bool object) {
+    ++tokens_;
     if (++depth_ > most_depth) return fail("JSON nested more than 1,000 deep found");
     if (copying_) return (object ? writer_.StartObject() : writer_.StartArray()) && within_limits();
     switch (place_) {
@@ -181,6 +185,7 @@ class Handler {
   }
 
   bool end(bool object) {
+    ++tokens_;
     const int depth = depth_--;
     if (copying_ != 0) {
       if (object ? !writer_.EndObject() : !writer_.EndArray()) return false;
@@ -226,6 +231,7 @@ class Handler {
 
   KinetoEvents& events_;
   EventReader event_;
+  std::uint64_t& tokens_;
   Place place_ = Place::outside;
   Place before_ = Place::outside;
   int depth_ = 0;
@@ -250,8 +256,9 @@ KinetoEvents read_kineto(const std::string& path, const KinetoOptions& options,
                          const std::function<void()>& poll) {
   TextSource source(path);
   KinetoEvents events;
-  CharStream stream(source, poll);
-  Handler handler(options, events);
+  std::uint64_t tokens = 0;
+  CharStream stream(source, tokens, poll);
+  Handler handler(options, events, tokens);
   rapidjson::Reader reader;
   constexpr unsigned flags = rapidjson::kParseIterativeFlag |
                              rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseNanAndInfFlag;
@@ -267,6 +274,10 @@ KinetoEvents read_kineto(const std::string& path, const KinetoOptions& options,
                      place(result.Offset()) + ", after " + std::to_string(events.name.size()) +
                      " events; expected a whole JSON text" +
                      (is_short ? ": the file is cut off" : ""));
+  }
+  if (!stream.ended()) {
+    throw TraceError(path + ": a zero byte found" + place(stream.Tell()) +
+                     ", behind the JSON text; expected its end");
   }
   if (!handler.has_events()) {
     throw TraceError(path + ": no traceEvents found, expected a trace of torch's profiler");

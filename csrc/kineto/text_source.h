@@ -24,12 +24,14 @@ class TextSource {
   // Of the text, up to what was read.
   std::uint64_t offset() const noexcept { return offset_; }
 
+  // TraceError: `what`, behind the path.
+  [[noreturn]] void fail(const std::string& what) const;
+
  private:
   struct Gzip;
 
   std::size_t read_plain(std::span<char> buffer);
   std::size_t read_gzip(std::span<char> buffer);
-  [[noreturn]] void fail(const std::string& what) const;
 
   std::string path_;
   int file_ = -1;

@@ -125,7 +125,6 @@ TEST_CASE("events come with their columns, details and launches") {
   CHECK(found.start_ns == std::vector<std::int64_t>{10500, 3000, 1000});
   CHECK(found.duration_ns == std::vector<std::int64_t>{2000, 4000, 0});
   CHECK(found.correlation == std::vector<std::int64_t>{9, -1, -1});
-  CHECK(found.external == std::vector<std::int64_t>{5, -1, -1});
   CHECK(found.stream == std::vector<std::int64_t>{7, -1, -1});
   CHECK(found.bytes == std::vector<std::int64_t>{-1, -1, 512});
   REQUIRE(found.launches.size() == 1);
@@ -214,4 +213,20 @@ TEST_CASE("texts beyond the buffer stay whole") {
   REQUIRE(found.name.size() == 40);
   CHECK(found.strings[found.name[39]] == name + "39");
   CHECK(found.text_bytes == file.size());
+}
+
+TEST_CASE("a text without an end takes no memory") {
+  const std::string name(std::size_t{18} << 20, 'n');
+  CHECK(has(message_of(R"([{"ph": "X", "name": ")" + name + R"("}])"), "more than 16 MiB"));
+  CHECK(has(message_of(R"([{"ph": "X", "args": {"stack": ")" + name), "more than 16 MiB"));
+  CHECK(has(message_of("[" + std::string(name.size(), ' ') + "]"), "more than 16 MiB"));
+}
+
+TEST_CASE("a zero byte is no end") {
+  const std::string whole = events(R"({"ph": "X", "name": "a", "ts": 1, "dur": 2})");
+  const std::string zero(1, '\0');
+  CHECK(has(message_of(whole + zero + "garbage"), "zero byte"));
+  CHECK(has(message_of(whole + zero), "zero byte"));
+  CHECK_FALSE(message_of(whole.substr(0, 20) + zero + whole.substr(20)).empty());
+  CHECK(message_of(whole + " \n").empty());
 }
