@@ -38,6 +38,7 @@ def test_every_flag_is_documented_and_no_other():
     [
         ("collect", {"output", "wall_time_s", "warnings"}),
         ("import kineto", {*test_cli.IMPORT_KEYS}),
+        ("import pytorch-et", {*test_cli.IMPORT_KEYS}),
         ("import straggler", {*test_cli.IMPORT_KEYS}),
         ("info", {*test_cli.INFO_KEYS, *test_cli.INFO_RANK_KEYS, "ranks"}),
         ("check", {*test_cli.CHECK_KEYS}),

@@ -30,7 +30,7 @@ MAY_USE = {
     "spare": {"adapters", "graph", "replay"},
     "stragglers": {"graph", "replay"},
     "replay": {"graph", "profiles"},
-    "traces": {"graph", "stitch"},
+    "traces": {"comm", "graph", "profiles", "stitch"},
     "stitch": {"graph"},
     "graph": set(),
     "profiles": {"cost"},

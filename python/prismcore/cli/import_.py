@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prismcore.cli import import_kineto, import_straggler, output, parsing
+from prismcore.cli import import_kineto, import_pytorch_et, import_straggler, output, parsing
 
-FORMATS = (import_kineto, import_straggler)
+FORMATS = (import_kineto, import_pytorch_et, import_straggler)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from prismcore.report.summary import ops_and_provenance
 
     begin = time.perf_counter()
-    for path in args.paths:
+    for path in [*args.paths, *(getattr(args, "kineto", None) or ())]:
         check_output(args.output, source=path)
     graph, warnings = args.read(args)
     graph.save(args.output)

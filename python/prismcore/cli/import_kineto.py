@@ -31,22 +31,8 @@ def add_format(
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
+    from prismcore.traces.json_files import trace_files
     from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
-    traces = stitch_kineto(read_kineto_set(_files(args.paths)))
+    traces = stitch_kineto(read_kineto_set(trace_files(args.paths)))
     return traces.graph(), traces.warnings
-
-
-def _files(paths: list[Path]) -> list[Path]:
-    from prismcore.errors import TraceError
-
-    files: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        found = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")))
-        if not found:
-            raise TraceError(f"{path}: no *.json or *.json.gz found in this folder")
-        files += found
-    return files

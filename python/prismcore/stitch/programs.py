@@ -43,9 +43,11 @@ class RowOps:
     ref: Ints  #: into ``kernels`` or ``communicators``, of a mark into the labels of steps, by kind
     peer: Ints  #: rank of the other side of a send or recv; -1
     tag: Ints
-    kernels: Sequence[str]
+    kernels: Sequence[str | Kernel]
     communicators: Sequence[tuple[str, tuple[int, ...]]]  #: name, members
     bytes: Ints | None = None
+    dtype: Ints | None = None  #: ``DataType``; None: not known
+    provenance: Ints | None = None  #: ``Provenance`` of the durations; None: all were measured
     has_host: bool = False
     """Lane 0 is the host: its rows take the host's time, and what it waits for it synchronises with. Rows of
     other lanes come to the device when the host has come to them. The caller's rows hold the marks."""
@@ -59,6 +61,8 @@ class RowOps:
             peer=self.peer[chosen],
             tag=self.tag[chosen],
             bytes=None if self.bytes is None else self.bytes[chosen],
+            dtype=None if self.dtype is None else self.dtype[chosen],
+            provenance=None if self.provenance is None else self.provenance[chosen],
         )
 
 
@@ -81,7 +85,10 @@ def build_graph(
     ranks = np.unique(rows.rank)
     builder = GraphBuilder(world_size=world_size)
     labels = np.array([builder.string(label) for label in steps], dtype=np.uint32)
-    kernels = np.array([builder.kernel(Kernel(name=k)) for k in ops.kernels] or [0], dtype=np.uint32)
+    kernels = np.array(
+        [builder.kernel(k if isinstance(k, Kernel) else Kernel(name=k)) for k in ops.kernels] or [0],
+        dtype=np.uint32,
+    )
     communicators = [*ops.communicators]
     if not ops.has_host:
         communicators.append((STEP_BOUNDARY, tuple(ranks.tolist())))
@@ -148,13 +155,16 @@ def _laid_out(
     follows[:-1] = rows.launch[1:] == rows.launch[:-1]
     part["kind"], part["stream"], part["tag"] = ops.kind, stream, ops.tag
     part["detail"] = np.where(ops.kind == OpKind.MARK, int(MarkKind.ITERATION), 0)
-    part["flags"] = Provenance.MEASURED | np.where(follows, int(OpFlag.GROUP_CONTINUES), 0)
+    provenance = int(Provenance.MEASURED) if ops.provenance is None else ops.provenance
+    part["flags"] = provenance | np.where(follows, int(OpFlag.GROUP_CONTINUES), 0)
     refs = (communicates, ops.kind == OpKind.KERNEL, ops.kind == OpKind.MARK)
     chosen = [np.where(of, ops.ref, 0) for of in refs]
     part["ref"] = np.select(refs, (chosen[0], kernels[chosen[1]], labels[chosen[2]]), 0)
     part["duration_ns"] = timing.duration_ns
     if ops.bytes is not None:
         part["bytes"] = ops.bytes
+    if ops.dtype is not None:
+        part["dtype"] = ops.dtype
     row[at[2] : at[3]] = index
     part = made[at[3] : at[4]]
     part["kind"], part["stream"] = OpKind.EVENT_RECORD, stream[records]

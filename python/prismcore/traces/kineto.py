@@ -23,8 +23,9 @@ from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows, last_before
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.waits import Waits, shown_waits
+from prismcore.traces.collectives import find_meetings
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
-from prismcore.traces.kineto_meetings import collectives_of, find_meetings
+from prismcore.traces.kineto_meetings import collectives_of
 from prismcore.traces.kineto_ops import HOST, RankOps, Step, rank_ops, steps_of
 
 __all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
@@ -45,12 +46,13 @@ class MeasuredTraces:
     timing: Timing
     measured_end_ns: Ints  #: [ranks, steps]: when host and device had come to the end of each step
     warnings: list[str]
+    format: str = "kineto"  #: as ``prism import`` names it
 
     def graph(self) -> Graph:
         """The steps as iterations of a graph."""
         ends = self.measured_end_ns.max(axis=0)
         metadata: dict[str, Any] = {
-            "imported_from": "kineto",
+            "imported_from": self.format,
             "measured_iteration_time_ns": np.diff(ends, prepend=0).tolist(),
             "notes": self.warnings,
         }
@@ -131,11 +133,12 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         collectives = collectives_of(part.trace, part.ops, part.kept[at].tolist())
         for collective, row in zip(collectives, at.tolist(), strict=True):
             collective.row = row + offset
-            sizes[collective.row] = collective.bytes or 0
         moved = np.flatnonzero((part.kept >= 0) & ((part.kind == OpKind.COPY) | (part.kind == OpKind.SET)))
         sizes[moved + offset] = np.maximum(part.trace.bytes[part.ops.event[part.kept[moved]]], 0)
         found.append((part.rank, collectives))
     meetings, communicators = find_meetings(found, len(rows.rank), warnings)
+    for collective in (c for _, collectives in found for c in collectives):
+        sizes[collective.row] = collective.bytes or 0
     _share_clock(rows, meetings, warnings)
     waits = _waits(rows, parts)
     circles = drop_circles(rows, waits, meetings)

@@ -38,7 +38,7 @@ DETAILS = (
 )
 #: The event that torch writes for each call of torch.distributed, and what is kept of it in addition.
 COMMUNICATION = "record_param_comms"
-COMMUNICATION_DETAILS = ("Concrete Inputs", "Input Dims", "Input type")
+COMMUNICATION_DETAILS = ("Concrete Inputs", "Input Dims", "Input type", "Ev Idx")
 #: Stacks of Python functions are most of a trace that has them, and tell nothing here.
 LEFT_OUT = ("python_function",)
 

@@ -1,4 +1,4 @@
-"""Which of NCCL's kernels on different ranks are one collective."""
+"""What a trace of torch's profiler tells of NCCL's kernels."""
 
 from __future__ import annotations
 
@@ -6,41 +6,21 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from prismcore.rank_list import format_ranks
-from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.rows import Ints
+from prismcore.traces.collectives import Collective
 from prismcore.traces.kineto_file import COMMUNICATION, KinetoTrace
 from prismcore.traces.kineto_ops import RankOps
 
-__all__ = ["Collective", "Communicators", "collectives_of", "find_meetings"]
+__all__ = ["collectives_of"]
 
 _SIZES = {
     "byte": 1, "char": 1, "bool": 1, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2,
     "short": 2, "int": 4, "float": 4, "long": 8, "long int": 8, "double": 8,
     "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "u64": 8,
 }  # fmt: skip
-
-
-@dataclass(kw_only=True, slots=True)
-class Collective:
-    """A kernel of NCCL, as one rank saw it."""
-
-    row: int
-    communicator: tuple[str, tuple[int, ...] | None]  #: name; members, where the trace tells them
-    kind: int
-    bytes: int | None
-
-
-@dataclass(kw_only=True, slots=True)
-class Communicators:
-    """``ref`` has shape [rows]: into ``communicators``; -1 where a row is no part of a meeting."""
-
-    ref: Ints
-    communicators: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
 
 
 def collectives_of(trace: KinetoTrace, ops: RankOps, rows: Sequence[int]) -> list[Collective]:
@@ -59,69 +39,10 @@ def collectives_of(trace: KinetoTrace, ops: RankOps, rows: Sequence[int]) -> lis
                 communicator=(label, _members(details)),
                 kind=int(ops.kind[row]),
                 bytes=_bytes(details, trace.strings[trace.name[ops.event[row]]]),
+                number=_number(details.get("Seq")) if name is not None else None,
             )
         )
     return found
-
-
-def find_meetings(
-    of_ranks: Sequence[tuple[int, Sequence[Collective]]], rows: int, warnings: list[str]
-) -> tuple[Meetings, Communicators]:
-    """The n-th collective of a communicator is one on all its members.
-
-    ``of_ranks``: rank and its collectives in order, ``row`` counted over all ranks. Where a trace does
-    not tell members, they are the ranks with the same kinds of collectives on the communicator of that name.
-    Members without a trace are left out, and told; a communicator on which members disagree is not
-    matched, and told.
-    """
-    ids = np.arange(rows)
-    ref = np.full(rows, -1)
-    present = [rank for rank, _ in of_ranks]
-    lists: dict[tuple[str, tuple[int, ...] | None], dict[int, list[Collective]]] = {}
-    for rank, collectives in of_ranks:
-        for collective in collectives:
-            lists.setdefault(collective.communicator, {}).setdefault(rank, []).append(collective)
-    communicators: list[tuple[str, tuple[int, ...]]] = []
-    for (name, told), of_rank in lists.items():
-        for members, series in _alike(name, told, of_rank, present, warnings):
-            if len(members) > 1:
-                for meeting in zip(*series, strict=True):
-                    for collective in meeting:
-                        ids[collective.row] = meeting[0].row
-            for collective in (c for one in series for c in one):
-                ref[collective.row] = len(communicators)
-            communicators.append((name, members))
-    numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
-    meetings = Meetings(id=numbers, size=np.bincount(numbers)[numbers])
-    return meetings, Communicators(ref=ref, communicators=communicators)
-
-
-def _alike(
-    name: str,
-    told: tuple[int, ...] | None,
-    of_rank: dict[int, list[Collective]],
-    present: Sequence[int],
-    warnings: list[str],
-) -> list[tuple[tuple[int, ...], list[list[Collective]]]]:
-    """Members with their collectives, for each set of ranks that went through the same kinds."""
-    if told is not None:
-        absent = sorted(set(told) - set(present))
-        if absent:
-            warnings.append(
-                f"communicator {name}: ranks {format_ranks(absent)} of its {len(told)} have no trace, and "
-                "are left out of its collectives"
-            )
-    sets: dict[tuple[int, ...], list[int]] = {}
-    for rank, collectives in sorted(of_rank.items()):
-        sets.setdefault(tuple(c.kind for c in collectives), []).append(rank)
-    if len(sets) == 1 or told is None:
-        return [(tuple(ranks), [of_rank[rank] for rank in ranks]) for ranks in sets.values()]
-    counts = ", ".join(f"{len(kinds)} on ranks {format_ranks(ranks)}" for kinds, ranks in sets.items())
-    warnings.append(
-        f"communicator {name}: its members did not do the same collectives in the traces ({counts}); these "
-        "keep their measured times, waiting included. Traces may begin or end at different steps"
-    )
-    return [((rank,), [collectives]) for rank, collectives in of_rank.items()]
 
 
 def _calls(trace: KinetoTrace) -> tuple[Ints, dict[int, Ints]]:
@@ -166,6 +87,9 @@ def _members(details: dict[str, str]) -> tuple[int, ...] | None:
 
 
 def _bytes(details: dict[str, str], kernel: str) -> int | None:
+    told = _number(details.get("Bytes"))
+    if told is not None:  # by an execution trace
+        return told
     sizes = [_number(details.get(key)) for key in ("In msg nelems", "Out msg nelems")]
     known = [size for size in sizes if size is not None]
     elements = max(known) if known else _elements(details)

@@ -1,0 +1,443 @@
+"""PyTorch execution traces as graphs: small ones on paper, torch's own, public ones, damaged ones."""
+
+import gzip
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from execution_trace_jobs import Trace, kineto
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prismcore.cli.main import main
+from prismcore.comm import collective_cost, p2p_cost
+from prismcore.cost import KernelShape, kernel_cost
+from prismcore.errors import TraceError
+from prismcore.graph import Graph, OpKind, Provenance
+from prismcore.profiles.cluster import load_cluster
+from prismcore.profiles.device import load_device
+from prismcore.replay import replay
+from prismcore.traces.execution_trace import read_execution_traces
+from prismcore.traces.execution_trace_groups import communicators_of, place_ranks
+from prismcore.traces.execution_trace_link import link, matched_calls
+from prismcore.traces.execution_trace_ops import graph_of_execution_traces
+from prismcore.traces.json_files import unpacked
+from prismcore.traces.kineto import read_kineto_set, stitch_kineto
+
+DATA = Path(os.environ.get("PRISM_DATA") or Path(__file__).parents[3] / "shared" / "data")
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"no measurements: {DATA} is absent (PRISM_DATA names the folder)"
+)
+A100 = load_cluster("a100-8x")
+SCHEMAS = ("1.0.1", "1.0.2-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.0.4")
+
+
+def read(paths):
+    return [trace for path in paths for trace in read_execution_traces(path)]
+
+
+def graph_of(paths):
+    return graph_of_execution_traces(read(paths), A100)
+
+
+def two_ranks(folder, schema="1.0.1", change=lambda rank, trace: None):
+    """Each: a product, an all-reduce that the next product waits for, and one more all-reduce."""
+    paths = []
+    for rank in range(2):
+        trace = Trace(schema)
+        group, tail = 7000 + rank, [2]
+        if schema != "1.0.1":
+            told = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2, "group_count": 1}
+            trace.groups(told if schema.startswith("1.1") else told | {"backend_id": group})
+        if schema.startswith("1.1"):
+            group, tail = ["0", "default_pg"], [0, 1, 2]
+        trace.product(512, 1024, 2048)
+        trace.call("allreduce", 3, group, rank, elements=1 << 20, tail=tail)
+        trace.wait(3, rank)
+        trace.product(512, 1024, 2048, thread=2)
+        trace.call("allreduce", 4, group, rank, elements=1 << 10, tail=tail)
+        trace.wait(4, rank)
+        change(rank, trace)
+        paths.append(trace.write(folder / f"et_rank{rank}.json"))
+    return paths
+
+
+def all_reduce_ns(bytes, members=(0, 1)):
+    return collective_cost("all_reduce", bytes, members, cluster=A100).duration_ns
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_without_times_communication_is_modelled_and_computation_unknown(tmp_path, schema):
+    graph, warnings = graph_of(two_ranks(tmp_path, schema))
+    result = replay(graph)
+    both = all_reduce_ns(4 << 20) + all_reduce_ns(4 << 10)
+    assert result.iteration_time_ns.tolist() == [both]
+    assert result.provenance == {"measured": 0, "table": 0, "model": 1, "unknown": 0}
+    assert any("4 ops on the device have no duration" in text for text in warnings)
+    assert any("4 communication ops" in text and "a100-8x" in text for text in warnings)
+    ops = graph.ops(0)
+    kernels = ops[ops["kind"] == OpKind.KERNEL]
+    assert set((kernels["flags"] & 3).tolist()) == {Provenance.UNKNOWN}
+    assert sorted(ops["bytes"][ops["kind"] == OpKind.ALL_REDUCE].tolist()) == [4 << 10, 4 << 20]
+    # Nothing overlaps: what follows waits. A device profile costs the products by their dimensions.
+    device = load_device("a100")
+    product = kernel_cost(
+        "aten::mm", KernelShape(m=512, n=2048, k=1024, batch=1, dtype="float16"), device.to_core()
+    )
+    assert replay(graph, device=device).iteration_time_ns.tolist() == [both + 2 * product.duration_ns]
+
+
+def test_an_asynchronous_collective_runs_beside_what_does_not_wait_for_it(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = Trace()
+        trace.call("allreduce", 3, 70 + rank, rank, elements=1 << 24, tail=[2])
+        trace.product(8192, 8192, 8192)
+        trace.wait(3, rank)
+        trace.product(64, 64, 64)
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    graph, _ = graph_of(paths)
+    device = load_device("a100")
+    large, small = (
+        kernel_cost("aten::mm", KernelShape(m=n, n=n, k=n, batch=1, dtype="float16"), device.to_core())
+        for n in (8192, 64)
+    )
+    longest = max(large.duration_ns, all_reduce_ns(4 << 24))
+    assert large.duration_ns > 1_000_000
+    assert replay(graph, device=device).iteration_time_ns.tolist() == [longest + small.duration_ns]
+
+
+def test_messages_meet_by_peer_and_order(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = Trace("1.1.1-chakra.0.0.4")
+        trace.groups({"pg_name": "3", "pg_desc": "pp", "ranks": [0, 1], "group_size": 2})
+        for number, elements in ((1, 1 << 20), (2, 1 << 10)):
+            trace.call("send" if rank == 0 else "recv", number, ["3", "pp"], 1 - rank, elements=elements)
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    graph, warnings = graph_of(paths)
+    expected = sum(p2p_cost(n, same_node=True, cluster=A100).duration_ns for n in (4 << 20, 4 << 10))
+    assert replay(graph).iteration_time_ns.tolist() == [expected]
+    assert not any("other side" in text for text in warnings)
+    alone, warnings = graph_of(paths[:1])
+    assert any("2 of 2 sends and receives have no other side, 2 of them" in text for text in warnings)
+    assert replay(alone).iteration_time_ns.tolist() == [expected]
+
+
+def test_profiled_steps_become_iterations(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = Trace()
+        trace.product(8, 8, 8)  # before the first step: left out
+        for step in range(rank, 3):
+            trace.op(f"ProfilerStep#{step}")
+            trace.call("allreduce", step, 70 + rank, rank, elements=1 << (10 + step), tail=[2])
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    graph, warnings = graph_of(paths)
+    assert graph.iterations == 2
+    assert replay(graph).iteration_time_ns.tolist() == [all_reduce_ns(4 << 11), all_reduce_ns(4 << 12)]
+    assert any("steps 0 are not in all execution traces" in text for text in warnings)
+
+
+def test_groups_by_address_are_told_apart_by_what_they_did(tmp_path):
+    """Each rank: a pair (0-1, 2-3) at other numbers than the world, and a group of its own."""
+    paths = []
+    for rank in range(4):
+        trace = Trace()
+        trace.call("allreduce", 9, 1000 * rank + 1, rank, tail=[4])
+        trace.call("all_gather", 5 + 10 * (rank // 2), 1000 * rank + 2, rank % 2, tail=[2])
+        trace.call("allreduce", 1, 1000 * rank + 3, 0, tail=[1])
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    warnings = []
+    shared = communicators_of(place_ranks(read(paths)), warnings)
+    assert {c.members for c in shared.values()} == {(0, 1, 2, 3), (0, 1), (2, 3), (0,), (1,), (2,), (3,)}
+    assert warnings == []
+
+
+def test_groups_that_cannot_be_told_apart_are_told_and_not_guessed(tmp_path):
+    paths = []
+    for rank in range(4):
+        trace = Trace()
+        trace.call("allreduce", 9, 1000 * rank, rank % 2, tail=[2])
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    graph, warnings = graph_of(paths)
+    assert any("ranks 0-3 call the same on groups of 2" in text for text in warnings)
+    assert replay(graph).iteration_time_ns.tolist() == [all_reduce_ns(4096)]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"name": "all_gather"}, "did different ones, all_reduce and all_gather"),
+        ({"elements": 7}, "brought 4,096 and 28 bytes"),
+        (None, "ranks 1 lack what others did"),
+    ],
+)
+def test_collectives_that_do_not_fit_are_told_and_do_not_meet(tmp_path, what, said):
+    def change(rank, trace):
+        if rank == 0 or what is not None:
+            how = {"name": "allreduce", "elements": 1024} | ((what or {}) if rank else {})
+            trace.call(how["name"], 5, ["0", "default_pg"], rank, elements=how["elements"], tail=[0, 1, 2])
+
+    graph, warnings = graph_of(two_ranks(tmp_path, SCHEMAS[2], change))
+    assert any(said in text and "(collectives 5)" in text for text in warnings), warnings
+    replay(graph)  # no deadlock, no mismatch
+
+
+def test_uneven_splits_count_as_the_largest(tmp_path):
+    paths = []
+    for rank in range(2):
+        trace = Trace()
+        trace.call("all_to_allv", 1, 70 + rank, rank, elements=100 + 900 * rank, splits=([1], [1]))
+        paths.append(trace.write(tmp_path / f"dlrm_eg_{rank}.json"))
+    graph, _ = graph_of(paths)
+    expected = collective_cost("all_to_all", 4000, (0, 1), cluster=A100).duration_ns
+    assert replay(graph).iteration_time_ns.tolist() == [expected]
+
+
+def test_orphans_and_wrong_parents_are_kept_and_told(tmp_path):
+    """As chakra#190: collectives under a parent that is not there must not be lost."""
+
+    def change(rank, trace):
+        for node in trace.nodes:
+            if node["name"] == "record_param_comms":
+                node["parent"] = 9999 if rank else node["id"]
+
+    graph, warnings = graph_of(two_ranks(tmp_path, change=change))
+    assert any("4 nodes name a parent that begins after them" in text for text in warnings)
+    assert any("the parents of 4 nodes are not in it" in text for text in warnings)
+    assert replay(graph).iteration_time_ns.tolist() == [all_reduce_ns(4 << 20) + all_reduce_ns(4 << 10)]
+
+
+def test_missing_ranks_are_told(tmp_path):
+    graph, warnings = graph_of(two_ranks(tmp_path, SCHEMAS[3])[1:])
+    assert "ranks 0 of 2 have no trace" in warnings
+    assert (graph.world_size, list(graph.ranks)) == (2, [1])
+    replay(graph)
+
+
+def kineto_beside(folder, rank, *, index=1, late=0):
+    """A Kineto trace of :func:`two_ranks`; ``index``: what Ev Idx differs by, None: it is not in it."""
+    trace = json.loads((folder / f"et_rank{rank}.json").read_text())
+    events, at, number = [], 100 + late, 0
+    for node in trace["nodes"]:
+        args = {} if index is None else {"Ev Idx": node["rf_id"] + index}
+        args["Input type"] = ["Scalar" if "wait" in map(str, node["inputs"]) else "TensorList"]
+        events.append(("cpu_op", node["name"], at, at + 40, 500 + node["tid"], args))
+        launches = node["name"] == "aten::mm" or "allreduce" in map(str, node["inputs"])
+        if launches:
+            number += 1
+            mine = {"correlation": number, "device": 0}
+            events.append(("cuda_runtime", "cudaLaunchKernel", at + 5, at + 10, 500 + node["tid"], mine))
+            if node["name"] == "aten::mm":
+                span, name, stream = (at + 10, at + 30), "gemm", 7
+            else:
+                end = 200 * number + 100
+                span, name, stream = (at + 10, end), "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24
+            events.append(("kernel", name, *span, stream, {**mine, "stream": stream}))
+        at += 50
+    return kineto(folder / f"kineto_rank{rank}.json", rank, events)
+
+
+@pytest.mark.parametrize("index", [1, 17, None])
+def test_with_kineto_times_are_measured_and_collectives_named(tmp_path, index):
+    paths = two_ranks(tmp_path)
+    files = [kineto_beside(tmp_path, rank, index=index, late=5 * rank) for rank in range(2)]
+    of = read_kineto_set(files)
+    assert link(read(paths), of) == []
+    traces = stitch_kineto(of)
+    assert traces.ops.communicators == [("group 0", (0, 1))]
+    collectives = traces.ops.kind == OpKind.ALL_REDUCE
+    assert traces.ops.bytes[collectives].tolist() == [4 << 20, 4 << 10] * 2
+    result = replay(traces.graph())
+    assert result.iteration_end_ns.tolist() == traces.measured_end_ns.tolist()
+    assert result.provenance["measured"] == 1
+
+
+def test_calls_outside_the_kineto_trace_are_told(tmp_path):
+    paths = two_ranks(tmp_path)
+    files = [kineto_beside(tmp_path, rank, index=None) for rank in range(2)]
+    cut = json.loads(files[1].read_text())
+    cut["traceEvents"] = [e for e in cut["traceEvents"] if e["cat"] != "cpu_op" or e["ts"] < 350]
+    files[1].write_text(json.dumps(cut))
+    assert any(
+        "1 of 2 calls of torch.distributed" in text for text in link(read(paths), read_kineto_set(files))
+    )
+
+
+def test_ranks_with_one_of_both_are_told(tmp_path):
+    paths = two_ranks(tmp_path)
+    files = [kineto_beside(tmp_path, rank) for rank in range(2)]
+    warnings = link(read(paths[:1]), read_kineto_set(files))
+    assert any("ranks 1 have a Kineto trace and no execution trace" in text for text in warnings)
+    warnings = link(read(paths), read_kineto_set(files[:1]))
+    assert any("ranks 1 have an execution trace and no Kineto trace" in text for text in warnings)
+    with pytest.raises(TraceError, match="no rank has both"):
+        link(read(paths[:1]), read_kineto_set(files[1:]))
+
+
+def test_command_line(tmp_path, capsys):
+    two_ranks(tmp_path)
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        for rank in range(2):
+            archive.add(tmp_path / f"et_rank{rank}.json", f"et/et_rank{rank}.json")
+    out = tmp_path / "job.prism"
+    command = ["import", "pytorch-et", str(tmp_path / "all.tar.gz"), "-o", str(out), "--json"]
+    assert main([*command, "--cluster", "a100-8x"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ranks"], found["provenance"]["model"]) == (2, 1)
+    graph = Graph.open(out)
+    assert graph.metadata["imported_from"] == "pytorch-et"
+    slower = all_reduce_ns(4 << 20) + all_reduce_ns(4 << 10)
+    assert replay(graph).iteration_time_ns.tolist() == [slower]
+    assert main(command) == 0  # h100-8x
+    assert replay(Graph.open(out)).iteration_time_ns[0] != slower
+    capsys.readouterr()
+    files = [str(kineto_beside(tmp_path, rank)) for rank in range(2)]
+    assert main([*command, "--kineto", *files]) == 0
+    assert json.loads(capsys.readouterr().out)["provenance"]["measured"] == 1
+    assert main([*command, "--kineto", *files, "--cluster", "a100-8x"]) == 2
+
+
+def valid(tmp_path):
+    return json.loads(two_ranks(tmp_path)[0].read_text())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"[]", "no list of nodes"),
+        (b'{"nodes": []}', "schema 'none' found"),
+        (b'{"schema": "1.0.1", "nodes": []}', "none of its 0 nodes"),
+        (b'{"schema": "1.0.1", "nodes": [3, {"id": -1, "name": "x"}]}', "none of its 2 nodes"),
+        (b'{"schema": "2.0.0", "nodes": [{}]}', "schema '2.0.0' found"),
+        (b'{"schema": "1.0.1", "nodes": [{"id": 3, "name": "x"', "no JSON"),
+        (b'{"schema": "1.0.1", "nodes": [{"id": 3, "name": "x"}]}', "neither work on a device"),
+        (b"[" * 100_000, "no JSON"),
+        (gzip.compress(b'{"schema": "1.0.1", "nodes": []}')[:-9], "cannot be read"),
+        (b"\x1f\x8bnonsense", "cannot be read"),
+    ],
+)
+def test_damaged_files_are_told_in_one_line(tmp_path, capsys, content, said):
+    path = tmp_path / "et_rank0.json"
+    path.write_bytes(content)
+    assert main(["import", "pytorch-et", str(path), "-o", str(tmp_path / "job.prism")]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert str(path) in error
+    assert "Traceback" not in error
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_wrong_types_anywhere_give_a_graph_or_a_trace_error(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("et")
+    paths = two_ranks(folder, data.draw(st.sampled_from(SCHEMAS)))
+    document = json.loads(paths[0].read_text())
+    for _ in range(data.draw(st.integers(1, 3))):
+        node = data.draw(st.sampled_from(document["nodes"]))
+        if isinstance(node, dict):
+            place = node
+            while isinstance(place, (dict, list)) and place and data.draw(st.booleans()):
+                keys = list(place) if isinstance(place, dict) else range(len(place))
+                key = data.draw(st.sampled_from(list(keys)))
+                if isinstance(place[key], (dict, list)) and place[key]:
+                    place = place[key]
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            place[data.draw(st.sampled_from(list(keys)))] = data.draw(json_values)
+    paths[0].write_text(json.dumps(document))
+    try:
+        graph, _ = graph_of(paths)
+    except TraceError:
+        return
+    replay(graph)
+
+
+def test_two_traces_of_one_rank_and_ranks_that_are_not_told(tmp_path):
+    path = two_ranks(tmp_path)[0]
+    with pytest.raises(TraceError, match="rank 0 found, which"):
+        place_ranks(read([path, path]))
+    unnamed = [tmp_path / "a.json", tmp_path / "b.json"]
+    for copy in unnamed:
+        copy.write_bytes(path.read_bytes())
+    with pytest.raises(TraceError, match="its rank is told neither"):
+        place_ranks(read(unnamed))
+    (alone,) = place_ranks(read(unnamed[:1]))
+    assert (alone.rank, alone.warnings) == (0, [f"{unnamed[0]}: its rank is not told, and taken as 0"])
+
+
+@pytest.mark.torch
+def test_torchs_own_observer(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "et_rank0.json"
+    observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+    observer.start()
+    with torch.profiler.record_function("ProfilerStep#4"):
+        ones = torch.ones(32, 64)
+        ones @ ones.T
+    observer.stop()
+    observer.unregister_callback()
+    (trace,) = read([path])
+    assert trace.schema.startswith("1.1")
+    graph, warnings = graph_of([path])
+    ops = graph.ops(0)
+    kernels = {graph.kernel(int(k)) for k in ops["ref"][ops["kind"] == OpKind.KERNEL]}
+    gemm = next(k.gemm for k in kernels if k.name == "aten::mm")
+    assert (gemm.m, gemm.n, gemm.k, gemm.batch) == (32, 32, 64, 1)
+    assert not {"aten::t", "aten::matmul", "aten::transpose"} & {k.name for k in kernels}
+    assert any("no duration" in text for text in warnings)
+
+
+@needs_data
+def test_fixtures_of_all_schemas():
+    folder = DATA / "fixtures"
+    found = {}
+    for path in sorted(folder.glob("et_*.json.gz")):
+        graph, warnings = graph_of([path])
+        ops = graph.ops(int(graph.ranks[0]))
+        talks = int((ops["kind"] >= OpKind.ALL_REDUCE).sum())
+        found[path.name[3:8]] = (list(graph.ranks), graph.world_size, graph.iterations, talks)
+        replay(graph)
+        assert warnings
+    assert found == {"1.0.2": ([0], 2, 1, 10), "1.1.0": ([1], 2, 3, 21), "1.1.1": ([0], 1, 2, 0)}
+
+
+@needs_data
+def test_megatron_linked_with_kineto():
+    traces = read(sorted((DATA / "megatron_tp8").glob("et_*")))
+    of = read_kineto_set(sorted((DATA / "megatron_tp8").glob("kineto_*")))
+    assert link(traces, of) == []
+    assert {len(matched_calls(t, k)) for t, k in zip(place_ranks(traces), of, strict=True)} == {170}
+    stitched = stitch_kineto(of)
+    collectives = stitched.ops.kind == OpKind.ALL_REDUCE
+    sizes, counts = np.unique(stitched.ops.bytes[collectives], return_counts=True)
+    assert dict(zip(sizes.tolist(), counts.tolist(), strict=True)) == {32768: 3 * 8, 64 << 20: 81 * 8}
+    assert stitched.ops.communicators == [("group 0", tuple(range(8)))]
+    result = replay(stitched.graph())
+    assert result.iteration_end_ns.tolist() == stitched.measured_end_ns.tolist()
+
+
+@needs_data
+def test_dlrm_linked_by_thread():
+    traces = read([DATA / "dlrm_8" / "dlrm_pytorch_et.tar.gz"])
+    with unpacked([DATA / "dlrm_8" / "dlrm_kineto.tar.gz"]) as files:
+        of = read_kineto_set(files)
+    assert link(traces, of) == []
+    stitched = stitch_kineto(of)
+    talks = stitched.ops.kind >= OpKind.ALL_REDUCE
+    assert set(stitched.meetings.size[talks].tolist()) == {8}
+    # The largest of the uneven exchange: 13,312 elements of 4 bytes that one rank sends or receives.
+    largest = max(call.bytes for trace in traces for call in trace.calls if call.number == 150)
+    assert largest in stitched.ops.bytes[talks].tolist()
+    assert replay(stitched.graph()).iteration_time_ns.tolist() == [20_823_000]
