@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prismcore.cli import import_kineto, import_pytorch_et, import_straggler, output, parsing
+from prismcore.cli import (
+    import_flight_recorder,
+    import_kineto,
+    import_pytorch_et,
+    import_straggler,
+    output,
+    parsing,
+)
 
-FORMATS = (import_kineto, import_pytorch_et, import_straggler)
+FORMATS = (import_kineto, import_pytorch_et, import_flight_recorder, import_straggler)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -101,12 +101,14 @@ class OpColumns:
         )
 
     def wait_table(self) -> Waits:
-        """Waits that were given, and that of each row for the one before it on its lane and rank."""
+        """Waits that were given, and those of each row for the one before it on its lane, and on the
+        host, of its rank."""
         table = np.full((len(self.rank), max(self.lane) + 1), -1, dtype=np.int64)
         last: dict[tuple[int, int], int] = {}
         for row, (rank, lane, on) in enumerate(zip(self.rank, self.lane, self.waits, strict=True)):
             for other, waited in on.items():
                 table[row, other] = waited
+            table[row, HOST] = last.get((rank, HOST), -1)
             table[row, lane] = last.get((rank, lane), -1)
             last[rank, lane] = row
         return table

@@ -1,0 +1,43 @@
+"""``prism import flight-recorder``: dumps of torch's flight recorder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prismcore.cli import parsing
+
+if TYPE_CHECKING:
+    from prismcore.graph import Graph
+
+
+def add_format(
+    formats: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    parser = formats.add_parser(
+        "flight-recorder",
+        help="dumps of torch's flight recorder, one file a rank",
+        description="Import dumps of torch's flight recorder (pickles, which are read without running "
+        "anything, or JSON): calls of torch.distributed and the time between them, one iteration.",
+    )
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="DUMP",
+        help="one file a rank, whose name ends in the rank; a folder stands for all files in it",
+    )
+    parsing.add_cluster(parser)
+    return parser
+
+
+def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
+    """The graph of a job's dumps, and what to distrust in it."""
+    from prismcore.profiles.cluster import load_cluster
+    from prismcore.traces.flight_recorder import read_flight_records
+    from prismcore.traces.flight_recorder_ops import graph_of_flight_records
+    from prismcore.traces.json_files import trace_files
+
+    records = read_flight_records(trace_files(args.paths, ("",)))
+    return graph_of_flight_records(records, load_cluster(args.cluster or parsing.DEFAULT_CLUSTER))
