@@ -4,7 +4,10 @@ A synthetic trace, its events as torch writes them, at growing sizes, plain and 
 PRISM_DATA (else ../shared/data beside the checkout) holds it, the import of an 8-rank job: reading,
 stitching and the graph. Times are processor time; memory is the peak of the reading process.
 
-    python benchmarks/trace_import.py [--json] [--megabytes LIST] [--repeats N]
+    python benchmarks/trace_import.py [--json] [--megabytes LIST] [--repeats N] [--hta PYTHON]
+
+``--hta``: the 8-rank job also beside HolisticTraceAnalysis, whose environment is best one of its own:
+``python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis``, then --hta /tmp/hta/bin/python.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from trace_import_hta import lines, side_by_side
 
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 from prismcore.traces.kineto_file import read_kineto
@@ -115,8 +120,7 @@ def measure(path: Path, *, packed: bool, repeats: int, compare: bool) -> Row:
     )
 
 
-def eight_ranks(repeats: int) -> dict[str, float] | None:
-    paths = sorted((DATA / "megatron_tp8").glob("kineto_rank*.json.gz"))
+def eight_ranks(paths: list[Path], repeats: int) -> dict[str, float] | None:
     if not paths:
         return None
     read = seconds(lambda: read_kineto_set(paths), repeats)
@@ -134,6 +138,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--megabytes", default="10,40,160")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--hta", metavar="PYTHON", default=None)
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -143,9 +148,12 @@ def main() -> None:
                 write(path, megabytes, packed=packed)
                 compare = megabytes <= 50  # Python's reader holds some ten times the text
                 rows.append(measure(path, packed=packed, repeats=args.repeats, compare=compare))
-    set_of_8 = eight_ranks(args.repeats)
+    paths = sorted((DATA / "megatron_tp8").glob("kineto_rank*.json.gz"))
+    set_of_8 = eight_ranks(paths, args.repeats)
+    beside = side_by_side(args.hta, [str(p) for p in paths], args.repeats) if args.hta and paths else None
     if args.json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "eight_ranks": set_of_8}))
+        found = {"rows": [asdict(row) for row in rows], "eight_ranks": set_of_8, "beside": beside}
+        print(json.dumps(found))
         return
     print("   MB  gzip     events   MB/s  json MB/s  ratio  peak MiB")
     for row in rows:
@@ -162,6 +170,8 @@ def main() -> None:
             f"8-rank job, {set_of_8['megabytes']} MB: read in {set_of_8['read_s']} s, stitched and a graph "
             f"in {set_of_8['stitch_and_graph_s']} s"
         )
+    for line in lines(beside) if beside else ():
+        print(line)
 
 
 if __name__ == "__main__":

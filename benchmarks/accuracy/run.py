@@ -4,7 +4,8 @@
 
 Reads measurements from the folder that PRISM_DATA names, else ../shared/data beside the checkout; a set
 that is not there is left out with a reason. Writes results.json and results.md beside this file, the
-source of the figures in README and docs/accuracy.md; with --only or --data only where --out says.
+source of the figures in README and docs/accuracy.md, and python/prismcore/report/accuracy_bands.json,
+which reports quote; with --only or --data only where --out says, all three.
 A module beside this file a data set, with ``rows(data) -> list[Row]``.
 """
 
@@ -24,7 +25,8 @@ sys.path.insert(0, str(HERE))
 
 import results  # noqa: E402
 
-SETS = ("straggler",)
+SETS = ("straggler", "kineto")
+SHIPPED = HERE.parents[1] / "python" / "prismcore" / "report"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = "python benchmarks/accuracy/run.py"
     folder = args.out or (None if args.only or args.data else HERE)
     if rows and folder is not None:
-        results.write(folder, rows, skipped, command)
+        results.write(folder, rows, skipped, command, shipped=SHIPPED if folder == HERE else folder)
     if args.json:
         print(json.dumps({"rows": [dataclasses.asdict(r) for r in rows], "skipped": skipped}))
     else:

@@ -53,6 +53,7 @@ def job_rows(name: str, trace: StragglerTrace, published: dict, shares: dict[str
             consistency,
             provenance=provenance,
             note="no prediction",
+            covers={"prediction": "own steps", "source": "straggler"},
         ),
         row(
             name,
@@ -60,6 +61,11 @@ def job_rows(name: str, trace: StragglerTrace, published: dict, shares: dict[str
             [(predicted, t) for t in odd],
             provenance=typical.provenance,
             note=f"predicted {predicted / 1e9:.3f} s",
+            covers={
+                "prediction": "other steps",
+                "source": "straggler",
+                "least_steps": -(-len(trace.steps) // 2),
+            },
         ),
         row(
             name,

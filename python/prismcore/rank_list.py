@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_RANK", "format_ranks", "named_ranks", "parse_ranks"]
+__all__ = ["MAX_RANK", "format_absent", "format_ranks", "named_ranks", "parse_ranks"]
 
 MAX_RANK = 2**24 - 1  # a typing error must not become a list of billions
 
@@ -39,15 +39,33 @@ def parse_ranks(text: str, *, most: int = MAX_RANK) -> list[int]:
     return ranks
 
 
-def format_ranks(ranks: Iterable[int]) -> str:
-    """The inverse of :func:`parse_ranks`: ``[0, 1, 2, 5]`` as ``0-2,5``."""
-    spans: list[list[int]] = []
+def format_ranks(ranks: Iterable[int], *, most: int | None = None) -> str:
+    """The inverse of :func:`parse_ranks`: ``[0, 1, 2, 5]`` as ``0-2,5``; no more than ``most`` ranges."""
+    spans: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
         if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
+            spans[-1] = (spans[-1][0], rank)
         else:
-            spans.append([rank, rank])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+            spans.append((rank, rank))
+    return _spans(spans, most)
+
+
+def format_absent(present: Sequence[int], members: range, *, most: int | None = None) -> str:
+    """Those of ``members`` that are not ``present``, as :func:`format_ranks` writes them; work follows
+    the number of those that are present."""
+    places = sorted({members.index(rank) for rank in present if rank in members})
+    spans = []
+    for before, after in zip([-1, *places], [*places, len(members)], strict=True):
+        if after - before > 1:
+            gap = members[before + 1 : after]
+            shown = gap if most is None else gap[: most + 1]
+            spans += [(gap[0], gap[-1])] if gap.step == 1 else [(rank, rank) for rank in shown]
+    return _spans(spans, most)
+
+
+def _spans(spans: Sequence[tuple[int, int]], most: int | None) -> str:
+    shown = [f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:most]]
+    return ",".join([*shown, "..."] if len(shown) < len(spans) else shown)
 
 
 def named_ranks(ranks: Iterable[int]) -> str:

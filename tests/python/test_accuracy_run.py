@@ -1,5 +1,6 @@
 """The accuracy table: what stands in it, and what is said where data are absent."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -22,7 +23,7 @@ def run(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    for name in {"results", "straggler"} - before:
+    for name in {"results", "straggler", "kineto"} - before:
         sys.modules.pop(name, None)
 
 
@@ -39,25 +40,42 @@ def test_rows_are_errors_in_percent(run, tmp_path):
         "set", "what", [(101, 100), (98, 100), (100, 100)], provenance={"measured": 1.0, "model": 0.0}
     )
     assert (row.points, row.mean, row.median, row.worst) == (3, *map(pytest.approx, (1, 1, 2)))
-    run.results.write(tmp_path, [row], {"other": "not there"}, "command")
+    near = run.results.row("set", "ends", [(5, 3)], provenance={}, unit="us", covers={"a": "b"})
+    (tmp_path / "shipped").mkdir()
+    rows = [row, near, dataclasses.replace(row, covers={"a": "b"})]
+    run.results.write(tmp_path, rows, {"other": "not there"}, "command", shipped=tmp_path / "shipped")
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["rows"][0]["provenance"] == {"measured": 1.0}
     text = (tmp_path / "results.md").read_text()
     assert "| set | what | 3 | 1.000 | 1.000 | 2.000 | 100 % measured |  |" in text
+    assert "| set | ends | 1 | 2.000 us | 2.000 us | 2.000 us | - |  |" in text
     assert "Not compared: other: not there." in text
+    (band,) = json.loads((tmp_path / "shipped" / "accuracy_bands.json").read_text())
+    assert band["covers"] == {"a": "b"}
+    assert (band["what"], band["points"], band["worst"]) == ("what", 3, pytest.approx(2))
 
 
-def test_the_page_has_the_figures_of_the_file():
+def test_reports_quote_the_figures_of_the_file(run):
+    rows = json.loads((FOLDER / "results.json").read_text())["rows"]
+    shipped = json.loads((ROOT / "python" / "prismcore" / "report" / "accuracy_bands.json").read_text())
+    assert shipped == run.results.bands(rows)
+    assert shipped
+
+
+@pytest.mark.parametrize("sets", ["straggler AR|straggler ST", "Megatron TP 8|DLRM"])
+def test_the_page_has_the_figures_of_the_file(run, sets):
     """docs/accuracy.md shows rows of results.json, and only those, for the sets of the table."""
     kept = json.loads((FOLDER / "results.json").read_text())["rows"]
     page = (ROOT / "docs" / "accuracy.md").read_text()
-    shown = re.findall(
-        r"^\| (straggler \w+) \| ([^|]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", page, re.M
-    )
-    assert shown == [
-        (r["data_set"], r["what"], str(r["points"]), *(f"{r[k]:.3f}" for k in ("mean", "median", "worst")))
+    figure = r"([\d.]+(?: us)?)"
+    line = rf"^\| ({sets}) \| ([^|]+) \| (\d+) \| {figure} \| {figure} \| {figure} \|"
+    assert re.findall(line, page, re.M) == [
+        (
+            *(r["data_set"], r["what"], str(r["points"])),
+            *(run.results.shown(r[k], r["unit"]) for k in ("mean", "median", "worst")),
+        )
         for r in kept
-        if r["data_set"].startswith("straggler")
+        if r["data_set"] in sets.split("|")
     ]
 
 
@@ -75,3 +93,18 @@ def test_goals_of_the_pipeline_jobs(run, tmp_path, capsys):
             assert row["mean"] <= (0.58 if row["data_set"] == "straggler AR" else 1.5)
         if row["what"].startswith("what-if"):
             assert row["worst"] <= 1
+
+
+def test_goals_of_the_profiled_jobs(run, capsys):
+    if not (DATA / "dlrm_8").exists():
+        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    assert run.main(["--data", str(DATA), "--only", "kineto", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    for name, most in (("Megatron TP 8", 1), ("DLRM", 2)):
+        of_steps, of_ends, bare = (r for r in rows if r["data_set"] == name and "prediction" not in r["what"])
+        assert of_steps["what"].startswith("consistency: step")
+        assert of_steps["worst"] <= most
+        assert of_ends["unit"] == "us"
+        assert of_ends["median"] <= 100
+        assert bare["what"].startswith("host time left out")
+        assert bare["mean"] > 50

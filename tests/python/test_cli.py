@@ -70,6 +70,8 @@ STRAGGLER_KEYS = [
     "slowest_workers",
     "m_slowest_workers",
     "m_last_stage",
+    "provenance",
+    "expected_error",
     "wall_time_s",
     "warnings",
 ]
@@ -92,6 +94,7 @@ INFO_KEYS = [
     "command",
     "rules",
     "provenance",
+    "expected_error",
     "digest",
     "communication_digest",
     "spread",
@@ -120,6 +123,7 @@ REPLAY_KEYS = [
     "events",
     "wall_time_s",
     "provenance",
+    "expected_error",
     "warnings",
 ]
 EMULATE_KEYS = [
@@ -134,6 +138,8 @@ EMULATE_KEYS = [
     "paced_answers",
     "overdue_answers",
     "diverged",
+    "provenance",
+    "expected_error",
     "bootstrap_s",
     "wall_time_s",
     "warnings",

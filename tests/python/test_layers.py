@@ -26,7 +26,7 @@ MAY_USE = {
     "emulate": {"graph", "launch", "profiles", "replay", "routing", "rules"},
     "launch": {"adapters", "graph", "profiles", "routing", "rules"},
     "rules": {"graph"},
-    "report": {"emulate", "graph", "profiles", "replay", "spare"},
+    "report": {"adapters", "emulate", "graph", "profiles", "replay", "spare"},
     "spare": {"adapters", "graph", "replay"},
     "stragglers": {"graph", "replay"},
     "replay": {"graph", "profiles"},

@@ -15,7 +15,7 @@ from prismcore.profiles.cluster import cluster_text, load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import replay
 from prismcore.report import units
-from prismcore.report.accuracy import accuracy_warnings
+from prismcore.report.accuracy import uncompared
 from prismcore.report.json import dumps, plain
 from prismcore.report.replay import PARTS, class_table, sum_note
 from prismcore.report.summary import summarize, summarize_rank
@@ -299,32 +299,30 @@ def two_nodes(provenance=Provenance.MODEL, **metadata):
 
 def test_models_without_comparison_are_named():
     text = cluster_text("h100-8x")
-    (warning,) = accuracy_warnings(two_nodes(device="virtual:h100", cluster=text))
-    assert warning.startswith(
-        "not compared with measurements: kernels of virtual:h100, communication between nodes of h100-8x;"
-    )
-    (warning,) = accuracy_warnings(two_nodes(device="a100", cluster=text))
-    assert "kernels" not in warning
-    (warning,) = accuracy_warnings(two_nodes(device="gone.toml"))  # it cannot say so any more
-    assert "kernels of gone.toml;" in warning
+    assert uncompared(two_nodes(device="virtual:h100", cluster=text)) == [
+        "kernels of virtual:h100",
+        "communication between nodes of h100-8x",
+    ]
+    assert uncompared(two_nodes(device="a100", cluster=text)) == ["communication between nodes of h100-8x"]
+    assert uncompared(two_nodes(device="gone.toml")) == ["kernels of gone.toml"]  # it cannot say so any more
 
 
 def test_a_replay_on_other_profiles_names_those():
     graph = two_nodes(device="virtual:a100")
-    assert accuracy_warnings(graph) == []
-    (warning,) = accuracy_warnings(graph, device=load_device("b200"))
-    assert f"kernels of {load_device('b200').name};" in warning
+    assert uncompared(graph) == []
+    assert uncompared(graph, device=load_device("b200")) == [f"kernels of {load_device('b200').name}"]
     cluster = load_cluster("a100-8x")
-    (warning,) = accuracy_warnings(graph, cluster=cluster)
-    assert "communication between nodes of a100-8x;" in warning
+    assert uncompared(graph, cluster=cluster) == ["communication between nodes of a100-8x"]
     cluster.one_node.compared_with = None
-    (warning,) = accuracy_warnings(graph, cluster=cluster)
-    assert "communication on a node of a100-8x, communication between nodes of a100-8x;" in warning
+    assert uncompared(graph, cluster=cluster) == [
+        "communication on a node of a100-8x",
+        "communication between nodes of a100-8x",
+    ]
 
 
 def test_measured_and_synthetic_graphs_need_no_comparison():
-    assert accuracy_warnings(two_nodes(Provenance.MEASURED, device="virtual:h100")) == []
-    assert accuracy_warnings(two_nodes()) == []
+    assert uncompared(two_nodes(Provenance.MEASURED, device="virtual:h100")) == []
+    assert uncompared(two_nodes()) == []
 
 
 @pytest.mark.parametrize("late", [0, 1_000_000])

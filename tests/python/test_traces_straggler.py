@@ -246,6 +246,70 @@ def test_unknown_types_are_left_out_with_a_warning(tmp_path):
         read_straggler(jobs.write(tmp_path / "t.parquet", columns))
 
 
+def renamed(columns, before, after):
+    return {**columns, "optype": [after if o == before else o for o in columns["optype"]]}
+
+
+@pytest.mark.parametrize(
+    "shape", [SHAPES[0], SHAPES[3], SHAPES[5], {"dp": 1, "pp": 1, "micro_batches": (3,)}]
+)
+def test_gradients_reduced_apart_and_a_collector_that_takes_time(tmp_path, shape):
+    """``separate-grads-all-reduce`` in place of the reduce-scatter, and ``gc`` of some length."""
+    job = jobs.make_job(4, **shape)
+    for op in (op for programs in job.ops for program in programs for op in program):
+        if op.type == "gc":
+            op.length = 7_000_000
+    lengths = jobs.evaluate(job)
+    columns = renamed(jobs.rows(job), "grads-reduce-scatter", "separate-grads-all-reduce")
+    steps = straggler_steps(read_straggler(jobs.write(tmp_path / "t.parquet", columns), sizes_of(job)))
+    assert steps.warnings == []
+    assert prismcore.replay(steps.graph()).iteration_time_ns.tolist() == lengths
+    reduced = {members for name, members in steps.ops.communicators if name == "separate-grads-all-reduce"}
+    stages = {tuple(job.rank(d, s) for d in range(job.dp)) for s in range(job.pp)}
+    assert reduced == stages
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["one dp rank", "dp ranks of their own"])
+def test_replicas_of_sequence_parallelism_meet(tmp_path, counted):
+    """Two ranks at each place that share its parameters: in one all-gather, but messages of their own."""
+    job = jobs.make_job(12, dp=2, pp=2, micro_batches=(2, 2), tp=2)
+    columns = jobs.rows(job)
+    twins = {k: list(v) for k, v in columns.items()}
+    twins["rank"] = [r + 1 for r in twins["rank"]]
+    if counted:
+        columns["dp_rank"], twins["dp_rank"] = (
+            [2 * d + replica for d in columns["dp_rank"]] for replica in range(2)
+        )
+    both = {k: columns[k] + twins[k] for k in columns}
+    sizes = JobSizes(dp=2, pp=2, dsp=2)
+    steps = straggler_steps(read_straggler(jobs.write(tmp_path / "t.parquet", both), sizes))
+    assert steps.warnings == []
+    members = {name: set() for name, _ in steps.ops.communicators}
+    for name, ranks in steps.ops.communicators:
+        members[name].add(ranks)
+    assert members["params-all-gather"] == {(0, 1, 2, 3), (4, 5, 6, 7)}
+    assert members["forward-pp-comm"] == {(0, 4), (1, 5), (2, 6), (3, 7)}
+    assert prismcore.replay(steps.graph()).iteration_time_ns.tolist() == jobs.evaluate(job)
+
+
+def test_other_types_and_orders_of_columns(tmp_path):
+    """As other writers may have them: small whole numbers, names as a dictionary, more columns, steps and
+    rows in any order."""
+    import pyarrow as pa
+
+    job = jobs.make_job(9, dp=2, pp=2, micro_batches=(3, 3), steps=3)
+    columns = jobs.rows(job, ids=[30, 10, 20])
+    order = sorted(range(len(columns["rank"])), key=lambda i: (-columns["rank"][i], columns["start_ts"][i]))
+    table = {k: pa.array([v[i] for i in order]) for k, v in reversed(columns.items())}
+    table |= {k: table[k].cast(pa.int32()) for k in ("step", "seq_id", "gmc", "mc")}
+    table |= {"rank": table["rank"].cast(pa.uint8()), "optype": table["optype"].dictionary_encode()}
+    path = jobs.write(tmp_path / "t.parquet", {**table, "host": pa.array(["a"] * len(order))})
+    trace = read_straggler(path, sizes_of(job))
+    lengths = dict(zip([30, 10, 20], jobs.evaluate(job), strict=True))
+    found = prismcore.replay(straggler_steps(trace).graph()).iteration_time_ns.tolist()
+    assert found == [lengths[step] for step in trace.steps]
+
+
 def test_sizes_are_read_from_flat_yaml(tmp_path):
     path = tmp_path / "meta.yaml"
     path.write_text("trial_name: X: 1 # a\nrun_id: 0\n\ndp_size: 2 # replicas\npp_size: 4\ntp_size: '8'\n")

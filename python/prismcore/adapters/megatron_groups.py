@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from prismcore.adapters.data_parallel import DataParallel
 
-__all__ = ["data_parallel", "describe_rank"]
+__all__ = ["data_parallel", "describe_rank", "is_megatron"]
 
 _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
 _OTHERS = {
@@ -32,6 +32,11 @@ def data_parallel(descriptions: Collection[str]) -> DataParallel | None:
     """Megatron's data-parallel groups among ``descriptions``; None where there are none."""
     found = _GRADIENTS & set(descriptions)
     return DataParallel(trainer="Megatron", descriptions=found, gathers=True) if found else None
+
+
+def is_megatron(descriptions: Collection[str]) -> bool:
+    """Whether one of these groups has a name that Megatron gives."""
+    return not {_PIPELINE, *_OTHERS, *_GRADIENTS}.isdisjoint(descriptions)
 
 
 def describe_rank(places: Mapping[str, tuple[int, int]]) -> str:

@@ -171,14 +171,14 @@ def _cluster_path(name: str | None) -> Path | None:
 
 
 def _json(args: argparse.Namespace, result: CollectResult, found: list[str]) -> dict[str, Any]:
-    from prismcore.report.accuracy import accuracy_warnings
+    from prismcore.report.expected_error import expected_error
     from prismcore.report.warnings import graph_warnings
 
     return {
         "output": str(args.output),
         "wall_time_s": result.wall_time_s,
         **info_json(result.graph),
-        "warnings": [*found, *graph_warnings(result.graph), *accuracy_warnings(result.graph)],
+        "warnings": [*found, *graph_warnings(result.graph), *expected_error(result.graph).warnings],
     }
 
 

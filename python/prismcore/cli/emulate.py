@@ -17,6 +17,7 @@ from prismcore.errors import StoppedError
 if TYPE_CHECKING:
     from prismcore.emulate import EmulateOptions, EmulateResult
     from prismcore.graph import Graph
+    from prismcore.report.expected_error import ExpectedError
 
 SHOWN_RANKS = 32
 
@@ -63,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.emulate import EmulateOptions, differences
-    from prismcore.report.accuracy import accuracy_warnings
+    from prismcore.report.expected_error import expected_error
     from prismcore.report.warnings import graph_warnings, iteration_warnings
 
     check_program(args)
@@ -91,11 +92,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if options.perturbation.is_none and options.clock == "virtual":
         result.warnings.extend(iteration_warnings(result.job))
-    result.warnings.extend([*graph_warnings(graph), *accuracy_warnings(graph)])
+    expected = expected_error(
+        graph, change=_change(options, result), iteration_ns=result.median_iteration_time_ns
+    )
+    result.warnings.extend([*graph_warnings(graph), *expected.warnings])
     if args.json:
-        output.show_json(result.to_json())
+        output.show_json(expected.beside_provenance(result.to_json()))
     else:
-        _show(args, graph, options, result)
+        _show(args, graph, options, result, expected)
     failure = result.job.failure
     return StoppedError.exit_code if failure is not None and failure.stopped else 0
 
@@ -122,7 +126,22 @@ def _emulate(graph: Graph, options: EmulateOptions) -> EmulateResult | None:
             return None
 
 
-def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, result: EmulateResult) -> None:
+def _change(options: EmulateOptions, result: EmulateResult) -> str | None:
+    """What makes this another job than the graph's."""
+    if not options.perturbation.is_none:
+        return "such perturbations"
+    if options.clock == "wall":
+        return "the lateness of this machine"
+    return "a rank that leaves its record" if result.diverged else None
+
+
+def _show(
+    args: argparse.Namespace,
+    graph: Graph,
+    options: EmulateOptions,
+    result: EmulateResult,
+    expected: ExpectedError,
+) -> None:
     from prismcore.rank_list import format_ranks
     from prismcore.report.emulate import emulate_fields, sandbox_table
     from prismcore.report.table import fields_table
@@ -132,7 +151,9 @@ def _show(args: argparse.Namespace, graph: Graph, options: EmulateOptions, resul
     if result.median_iteration_time_ns is None:
         output.show(f"{args.graph}: no iteration ended on all ranks")
     else:
-        output.show(fields_table(str(args.graph), emulate_fields(result)))
+        output.show(
+            fields_table(str(args.graph), [*emulate_fields(result), ("expected error", expected.words())])
+        )
         output.show("", sandbox_table(graph, result, SHOWN_RANKS))
     output.show_warnings(result.warnings)
     ranks = format_ranks(options.sandbox)

@@ -48,9 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
 def info_json(graph: Graph, ranks: list[RankSummary] | None = None) -> dict[str, Any]:
     """The keys of ``prism info --json``."""
+    from prismcore.report.expected_error import expected_error
     from prismcore.report.summary import summarize
 
-    out = dataclasses.asdict(summarize(graph))
+    out = expected_error(graph).beside_provenance(dataclasses.asdict(summarize(graph)))
     if ranks is not None:
         out["ranks"] = {r.rank: r.to_json() for r in ranks}
     return out
@@ -60,13 +61,14 @@ def show_info(
     title: str, graph: Graph, ranks: list[RankSummary] | None = None, more_warnings: Sequence[str] = ()
 ) -> None:
     """The table of ``prism info``."""
-    from prismcore.report.accuracy import accuracy_warnings
+    from prismcore.report.expected_error import expected_error
     from prismcore.report.summary import summarize
     from prismcore.report.table import fields_table, rows_table
     from prismcore.report.warnings import graph_warnings
     from prismcore.report.words import provenance_words, rule_words, spread_words
 
     summary = summarize(graph)
+    expected = expected_error(graph)
     metadata = graph.metadata
     fields: list[tuple[str, object]] = []
     if summary.command is not None:
@@ -83,6 +85,7 @@ def show_info(
         ("ops", f"{summary.ops:,} in {summary.blocks:,} different blocks of {graph.num_ops:,} ops"),
         ("file_bytes", summary.file_bytes),
         ("provenance of device time", provenance_words(summary.provenance)),
+        ("expected error", expected.words()),
         ("spread among like ranks", spread_words(summary.spread)),
     ]
     if routing := metadata.get("routing"):
@@ -110,7 +113,7 @@ def show_info(
             for r in ranks
         ]
         output.show("", rows_table("ranks; the last four columns are peaks", columns, rows))
-    output.show_warnings([*more_warnings, *graph_warnings(graph), *accuracy_warnings(graph)])
+    output.show_warnings([*more_warnings, *graph_warnings(graph), *expected.warnings])
 
 
 def _classes(count: int) -> str:

@@ -20,6 +20,7 @@ from prismcore.errors import StoppedError
 if TYPE_CHECKING:
     from prismcore.graph import Graph
     from prismcore.replay import ReplayResult
+    from prismcore.report.expected_error import ExpectedError
 
 SHOWN_CLASSES = 8
 SHOWN_ITERATIONS = 8
@@ -58,7 +59,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.replay import replay
-    from prismcore.report.accuracy import accuracy_warnings
+    from prismcore.report.expected_error import expected_error
     from prismcore.report.warnings import graph_warnings, iteration_warnings
 
     graph = open_graph(args.graph)
@@ -75,15 +76,22 @@ def run(args: argparse.Namespace) -> int:
     if perturbation.is_none:
         result.warnings += iteration_warnings(result)
     result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
-    result.warnings += accuracy_warnings(graph, device=device, cluster=cluster)
+    expected = expected_error(
+        graph,
+        device=device,
+        cluster=cluster,
+        change=None if perturbation.is_none else "such perturbations",
+        iteration_ns=result.median_iteration_time_ns if len(result.iteration_time_ns) else None,
+    )
+    result.warnings += expected.warnings
     if args.json:
-        output.show_json(result.to_json(args.ranks))
+        output.show_json(expected.beside_provenance(result.to_json(args.ranks)))
     else:
-        _show(args, graph, result)
+        _show(args, graph, result, expected)
     return StoppedError.exit_code if result.failure is not None and result.failure.stopped else 0
 
 
-def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
+def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult, expected: ExpectedError) -> None:
     from prismcore.report.replay import class_table, rank_table, split_table, sum_note
     from prismcore.report.table import fields_table
     from prismcore.report.units import format_bytes, format_ns, format_wall, plural
@@ -111,6 +119,7 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult) -> None:
         ("iterations", shown),
         ("peak allocated", f"{peak} on rank {result.peak_rank}"),
         ("provenance of device time", provenance_words(result.provenance)),
+        ("expected error", expected.words()),
         (
             "events",
             f"{result.events:,} of {plural(len(result.ranks), 'rank')} in {format_wall(result.wall_time_s)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from prismcore.cli.graphs import open_graph
 
 if TYPE_CHECKING:
     from prismcore.stragglers import StragglerReport
+
+LONG_NAME = 60
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,13 +30,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
+    from prismcore.report.expected_error import expected_error
+    from prismcore.report.summary import ops_and_provenance
     from prismcore.report.warnings import graph_warnings
+    from prismcore.report.words import provenance_words
     from prismcore.stragglers import analyse
 
     begin = time.perf_counter()
     graph = open_graph(args.graph)
     report = analyse(graph)
-    warnings = graph_warnings(graph)
+    provenance = ops_and_provenance(graph)[1]
+    expected = expected_error(graph, change="its stragglers taken away")
+    warnings = [*graph_warnings(graph), *expected.warnings]
     if not report.by_stage:
         warnings.append(
             "the graph does not say which rank is which worker, so there is nothing by stage and worker; "
@@ -41,14 +49,19 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         wall = time.perf_counter() - begin
-        output.show_json({**report.to_json(), "wall_time_s": wall, "warnings": warnings})
+        found = {**report.to_json(), "provenance": provenance, "wall_time_s": wall, "warnings": warnings}
+        output.show_json(expected.beside_provenance(found))
         return 0
-    _show(str(args.graph), report)
+    rests_on = [
+        ("provenance of device time", provenance_words(provenance)),
+        ("expected error", expected.words()),
+    ]
+    _show(str(args.graph), report, rests_on)
     output.show_warnings(warnings)
     return 0
 
 
-def _show(title: str, report: StragglerReport) -> None:
+def _show(title: str, report: StragglerReport, rests_on: Sequence[tuple[str, str]]) -> None:
     from prismcore.report.table import fields_table, rows_table
     from prismcore.report.units import format_ns, format_share
 
@@ -65,7 +78,7 @@ def _show(title: str, report: StragglerReport) -> None:
             ("share of the last stage", report.m_last_stage),
         ):
             fields.append((name, "nothing to gain" if share is None else format_share(share)))
-    output.show(fields_table(title, fields))
+    output.show(fields_table(title, [*fields, *rests_on]))
     groups = (
         ("operation", dict(sorted(report.by_operation.items(), key=lambda item: -item[1]))),
         ("stage", {str(k): v for k, v in report.by_stage.items()}),
@@ -73,5 +86,13 @@ def _show(title: str, report: StragglerReport) -> None:
     )
     for what, slowdowns in groups:
         if slowdowns:
-            rows = [(name, f"{slowdown:.4f}") for name, slowdown in slowdowns.items()]
+            rows = [(_short(name), f"{slowdown:.4f}") for name, slowdown in slowdowns.items()]
             output.show("", rows_table(f"by one {what}", (what, "slowdown"), rows))
+
+
+def _short(name: str) -> str:
+    """Names of kernels may be pages long."""
+    from prismcore.report.words import kernel_label
+
+    label = name if len(name) <= LONG_NAME else kernel_label(name)
+    return label if len(label) <= LONG_NAME else f"{label[: LONG_NAME - 3]}..."

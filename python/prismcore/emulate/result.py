@@ -83,6 +83,7 @@ class EmulateResult:
             "paced_answers": None if errors is None else errors.paced,
             "overdue_answers": None if errors is None else errors.overdue,
             "diverged": self.diverged,
+            "provenance": self.job.provenance,
             "bootstrap_s": self.bootstrap_s,
             "wall_time_s": self.wall_time_s,
             "warnings": self.warnings,

@@ -16,22 +16,19 @@ if TYPE_CHECKING:
     from prismcore.profiles.cluster import ClusterProfile
     from prismcore.profiles.device import DeviceProfile
 
-__all__ = ["accuracy_warnings"]
+__all__ = ["uncompared"]
 
 
-def accuracy_warnings(
+def uncompared(
     graph: Graph, *, device: DeviceProfile | None = None, cluster: ClusterProfile | None = None
 ) -> list[str]:
-    """At most one line; empty where no duration is modelled or every model in use was compared.
+    """A phrase for each; empty where no duration is modelled or every model in use was compared.
 
     ``device`` and ``cluster`` are those that a replay costs anew with; None: those of the collection.
     """
     if device is None and cluster is None and not _has_models(graph):
         return []
-    parts = [*_kernels(graph, device), *_communication(graph, cluster)]
-    if not parts:
-        return []
-    return [f"not compared with measurements: {', '.join(parts)}; take times as estimates (docs/accuracy.md)"]
+    return [*_kernels(graph, device), *_communication(graph, cluster)]
 
 
 def _has_models(graph: Graph) -> bool:

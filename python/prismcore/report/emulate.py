@@ -9,6 +9,7 @@ from prismcore.emulate import EmulateResult, ReleaseErrors
 from prismcore.graph import Graph, RankOrigin
 from prismcore.report.table import rows_table
 from prismcore.report.units import format_ns, format_wall, plural
+from prismcore.report.words import provenance_words
 
 __all__ = ["emulate_fields", "sandbox_table"]
 
@@ -24,6 +25,7 @@ def emulate_fields(result: EmulateResult) -> list[tuple[str, object]]:
         ("iterations", f"{times}{note}"),
         ("replay of the graph", _against_replay(result)),
         ("ranks", f"{len(result.sandbox):,} ran, {plural(result.ghosts, 'ghost')}"),
+        ("provenance of device time", provenance_words(result.job.provenance)),
         ("messages", f"{result.messages:,} between the ranks that ran and the ghosts"),
         ("wall time", f"{format_wall(result.wall_time_s)}, of it {format_wall(result.bootstrap_s)} to start"),
     ]

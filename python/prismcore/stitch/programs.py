@@ -213,16 +213,16 @@ def _bind(
 ) -> list[tuple[int, int]]:
     """Puts communicator slots and relative peers of a rank into its ops; returns its bindings."""
     talks = np.flatnonzero(made["kind"] >= OpKind.ALL_REDUCE)
-    used, slots = np.unique(made["ref"][talks], return_inverse=True)
-    made["ref"][talks] = slots.reshape(-1)
-    bindings = []
-    for slot, communicator in enumerate(used.tolist()):
-        members = communicators[communicator][1]
-        position = members.index(rank)
-        bindings.append((int(ids[communicator]), position))
-        sides = talks[(slots.reshape(-1) == slot) & (made["kind"][talks] >= OpKind.SEND)]
-        peers = ops.peer[row[sides]]
-        place = {member: i for i, member in enumerate(members)}
-        for peer in np.unique(peers).tolist():
-            made["peer"][sides[peers == peer]] = (place[peer] - position) % len(members)
-    return bindings
+    used, inverse = np.unique(made["ref"][talks], return_inverse=True)
+    slots = inverse.reshape(-1)
+    made["ref"][talks] = slots
+    positions = [communicators[communicator][1].index(rank) for communicator in used.tolist()]
+    message = made["kind"][talks] >= OpKind.SEND
+    sides, on = talks[message], slots[message]
+    pairs, which = np.unique(np.stack([on, ops.peer[row[sides]]]), axis=1, return_inverse=True)
+    relative = np.zeros(pairs.shape[1], dtype=np.int64)
+    for i, (slot, peer) in enumerate(pairs.T.tolist()):
+        members = communicators[int(used[slot])][1]
+        relative[i] = (members.index(peer) - positions[slot]) % len(members)
+    made["peer"][sides] = relative[which.reshape(-1)]
+    return list(zip(ids[used].tolist(), positions, strict=True))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prismcore.graph import OpKind
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import format_absent, format_ranks
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.rows import Ints
 
-__all__ = ["Collective", "Communicators", "find_meetings", "kind_of_call"]
+__all__ = ["Collective", "Communicators", "Members", "find_meetings", "kind_of_call"]
 
 #: Kinds whose members may bring different sizes (tables of splits); the largest counts for all.
 UNEVEN = (OpKind.ALL_TO_ALL, OpKind.ALL_GATHER, OpKind.REDUCE_SCATTER, OpKind.GATHER, OpKind.SCATTER)
@@ -44,12 +44,19 @@ def kind_of_call(name: str) -> OpKind | None:
     return next((kind for key, kind in _CALLS if key in text), None)
 
 
+#: A range where ranks lie evenly, so that as many as there may be cost nothing.
+Members = range | tuple[int, ...]
+
+TOLD = 10  # warnings of one kind
+NAMED = 20  # ranges of ranks in a warning
+
+
 @dataclass(kw_only=True, slots=True)
 class Collective:
     """A collective, as one rank saw it."""
 
     row: int
-    communicator: tuple[str, tuple[int, ...] | None]  #: name; members, where the trace tells them
+    communicator: tuple[str, Members | None]  #: name; members, where the trace tells them
     kind: int
     bytes: int | None  #: of all members where kinds are uneven, once meetings are found
     number: int | None = None  #: in the order of its communicator, where the trace tells it
@@ -76,16 +83,17 @@ def find_meetings(
     ids = np.arange(rows)
     ref = np.full(rows, -1)
     present = [rank for rank, _ in of_ranks]
-    lists: dict[tuple[str, tuple[int, ...] | None], dict[int, list[Collective]]] = {}
+    lists: dict[tuple[str, Members | None], dict[int, list[Collective]]] = {}
     for rank, collectives in of_ranks:
         for collective in collectives:
             lists.setdefault(collective.communicator, {}).setdefault(rank, []).append(collective)
     communicators: list[tuple[str, tuple[int, ...]]] = []
+    said: list[str] = []
     for (name, told), of_rank in lists.items():
         if told is not None:
-            _tell_absent(name, told, present, warnings)
+            _tell_absent(name, told, present, said)
         alike = _numbered if _has_numbers(of_rank) else _in_order
-        for members, series in alike(name, told, of_rank, present, warnings):
+        for members, series in alike(name, told, of_rank, present, said):
             if len(members) > 1:
                 for meeting in zip(*series, strict=True):
                     most = max(c.bytes or 0 for c in meeting)
@@ -95,6 +103,9 @@ def find_meetings(
             for collective in (c for one in series for c in one):
                 ref[collective.row] = len(communicators)
             communicators.append((name, members))
+    warnings += said[:TOLD]
+    if len(said) > TOLD:
+        warnings.append(f"{len(said) - TOLD:,} more of what communicators lack, or do not agree on")
     numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
     meetings = Meetings(id=numbers, size=np.bincount(numbers)[numbers])
     return meetings, Communicators(ref=ref, communicators=communicators)
@@ -103,11 +114,15 @@ def find_meetings(
 _Alike = list[tuple[tuple[int, ...], list[list[Collective]]]]
 
 
-def _tell_absent(name: str, told: tuple[int, ...], present: Sequence[int], warnings: list[str]) -> None:
-    absent = sorted(set(told) - set(present))
+def _tell_absent(name: str, told: Members, present: Sequence[int], warnings: list[str]) -> None:
+    absent = (
+        format_absent(present, told, most=NAMED)
+        if isinstance(told, range)
+        else format_ranks(set(told).difference(present), most=NAMED)
+    )
     if absent:
         warnings.append(
-            f"communicator {name}: ranks {format_ranks(absent)} of its {len(told)} have no trace, and "
+            f"communicator {name}: ranks {absent} of its {len(told):,} have no trace, and "
             "are left out of its collectives"
         )
 
@@ -123,7 +138,7 @@ def _has_numbers(of_rank: dict[int, list[Collective]]) -> bool:
 
 def _in_order(
     name: str,
-    told: tuple[int, ...] | None,
+    told: Members | None,
     of_rank: dict[int, list[Collective]],
     present: Sequence[int],
     warnings: list[str],
@@ -134,7 +149,10 @@ def _in_order(
         sets.setdefault(tuple(c.kind for c in collectives), []).append(rank)
     if len(sets) == 1 or told is None:
         return [(tuple(ranks), [of_rank[rank] for rank in ranks]) for ranks in sets.values()]
-    counts = ", ".join(f"{len(kinds)} on ranks {format_ranks(ranks)}" for kinds, ranks in sets.items())
+    counts = ", ".join(
+        f"{len(kinds)} on ranks {format_ranks(ranks, most=NAMED)}"
+        for kinds, ranks in list(sets.items())[:NAMED]
+    )
     warnings.append(
         f"communicator {name}: its members did not do the same collectives in the traces ({counts}); these "
         "keep their measured times, waiting included. Traces may begin or end at different steps"
@@ -144,13 +162,13 @@ def _in_order(
 
 def _numbered(
     name: str,
-    told: tuple[int, ...] | None,
+    told: Members | None,
     of_rank: dict[int, list[Collective]],
     present: Sequence[int],
     warnings: list[str],
 ) -> _Alike:
     """All members with the collectives that each of them has, and each with those it cannot share."""
-    members = tuple(r for r in told if r in set(present)) if told is not None else tuple(sorted(of_rank))
+    members = _present(told, present) if told is not None else tuple(sorted(of_rank))
     at = {rank: {c.number: c for c in of_rank.get(rank, ())} for rank in members}
     shared: dict[int, list[Collective]] = {rank: [] for rank in members}
     alone: dict[int, list[Collective]] = {}
@@ -167,11 +185,19 @@ def _numbered(
                 alone.setdefault(rank, []).append(collective)
     for doubt, numbers in doubts.items():
         warnings.append(
-            f"communicator {name}: {doubt} (collectives {format_ranks(numbers)}); these keep the times of "
+            f"communicator {name}: {doubt} (collectives {format_ranks(numbers, most=NAMED)}); these keep the times of "
             "their rank"
         )
     whole: _Alike = [(members, list(shared.values()))] if members and shared[members[0]] else []
     return whole + [((rank,), [collectives]) for rank, collectives in alone.items()]
+
+
+def _present(told: Members, present: Sequence[int]) -> tuple[int, ...]:
+    """Members that have a trace, in the order of the communicator."""
+    if isinstance(told, range):
+        return tuple(sorted(r for r in present if r in told))
+    here = set(present)
+    return tuple(r for r in told if r in here)
 
 
 def _doubt(
@@ -185,10 +211,10 @@ def _doubt(
     number = first.number or 0
     late = [r for r in members if r not in found and at[r] and number < min(n or 0 for n in at[r])]
     if late:
-        return f"the traces of ranks {format_ranks(late)} begin later"
+        return f"the traces of ranks {format_ranks(late, most=NAMED)} begin later"
     missing = [r for r in members if r not in found]
     if missing:
-        return f"ranks {format_ranks(missing)} lack what others did"
+        return f"ranks {format_ranks(missing, most=NAMED)} lack what others did"
     for rank, collective in found.items():
         if collective.kind != first.kind:
             kinds = OpKind(first.kind).name.lower(), OpKind(collective.kind).name.lower()

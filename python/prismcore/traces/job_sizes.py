@@ -19,7 +19,8 @@ _MOST = 2**24
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class JobSizes:
-    """Parallel sizes: data, pipeline, tensor, data again (``dsp``), chunks of a stage (``vpp``)."""
+    """Parallel sizes: data, pipeline, tensor, replicas of sequence parallelism (``dsp``),
+    chunks of a stage (``vpp``)."""
 
     dp: int
     pp: int

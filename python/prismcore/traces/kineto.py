@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import MAX_RANK, format_absent, format_ranks
 from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows, last_before
@@ -30,7 +30,9 @@ from prismcore.traces.kineto_ops import HOST, RankOps, Step, rank_ops, steps_of
 
 __all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
 
-MOST_RANK = 2**24 - 1  # what a graph may hold
+MOST_NS = 2**61  # of all traces together: 73 years
+MOST_CELLS = 2**30  # rows times streams: 8 GiB
+NAMED = 20  # ranges of ranks or steps in a warning
 
 
 @dataclass(kw_only=True, slots=True)
@@ -101,8 +103,9 @@ def read_kineto_set(paths: Sequence[str | os.PathLike[str]]) -> list[KinetoTrace
                 f"{trace.path}: the rank is not told by the trace (distributedInfo), nor by its name; "
                 "expected a name as rank3_trace.json"
             )
-        if trace.rank > MOST_RANK:
-            raise TraceError(f"{trace.path}: rank {trace.rank:,} found, expected 0 to {MOST_RANK:,}")
+        if max(trace.rank, (trace.world_size or 1) - 1) > MAX_RANK:
+            what = f"rank {trace.rank:,}" if trace.rank > MAX_RANK else f"world size {trace.world_size:,}"
+            raise TraceError(f"{trace.path}: {what} found, expected ranks from 0 to {MAX_RANK:,}")
         other = by_rank.setdefault(trace.rank, trace)
         if other is not trace:
             raise TraceError(f"{trace.path}: rank {trace.rank} found, which {other.path} is as well")
@@ -117,14 +120,11 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
     warnings = [text for trace in traces for text in trace.warnings]
     ranks = [trace.rank for trace in traces if trace.rank is not None]
     world_size = max([ranks[-1] + 1, *(trace.world_size or 0 for trace in traces)])
-    world_size = min(world_size, MOST_RANK + 1)
-    absent = sorted(set(range(world_size)) - set(ranks))
-    if absent:
-        warnings.append(f"ranks {format_ranks(absent)} of {world_size:,} have no trace")
+    if absent := format_absent(ranks, range(world_size), most=NAMED):
+        warnings.append(f"ranks {absent} of {world_size:,} have no trace")
     numbers, spans = _common_steps(traces, warnings)
     parts = [_rows_of(trace, of, warnings) for trace, of in zip(traces, spans, strict=True)]
-    begin = min(part.spans[0].start_ns for part in parts)
-    rows = _joined(parts, begin)
+    rows = _joined(parts)
     offsets = np.cumsum([0, *(len(part.kept) for part in parts)])
     found = []
     sizes = np.zeros(len(rows.rank), dtype=np.int64)
@@ -187,7 +187,7 @@ def _common_steps(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[l
         raise TraceError(f"no profiled step is in all traces ({seen}); expected traces of the same steps")
     left_out = sorted({step.number for of in spans for step in of} - common)
     if left_out:
-        warnings.append(f"steps {format_ranks(left_out)} are not in all traces, and are left out")
+        warnings.append(f"steps {format_ranks(left_out, most=NAMED)} are not in all traces, and are left out")
     kept = [[step for step in of if step.number in common] for of in spans]
     order = [step.number for step in kept[0]]
     for trace, of in zip(traces, kept, strict=True):
@@ -238,8 +238,20 @@ def _rows_of(trace: KinetoTrace, spans: list[Step], warnings: list[str]) -> _Ran
     )
 
 
-def _joined(parts: Sequence[_RankRows], begin: int) -> Rows:
+def _joined(parts: Sequence[_RankRows]) -> Rows:
+    """Times from the earliest begin of a first step on."""
+    begin = min(part.spans[0].start_ns for part in parts)
+    first = min(int(part.start_ns.min()) for part in parts)
+    last = max(int(part.end_ns.max()) for part in parts)
+    if max(last, begin) - min(first, begin) > MOST_NS:
+        raise TraceError(f"times from {first:,} to {last:,} ns found, expected ranks on clocks of one time")
     lengths = [len(part.kept) for part in parts]
+    lanes = max(int(part.lane.max()) for part in parts)
+    if sum(lengths) * (lanes + 1) > MOST_CELLS:
+        raise TraceError(
+            f"{sum(lengths):,} ops on up to {lanes:,} streams a rank found, expected at most {MOST_CELLS:,} "
+            "for the product; import fewer ranks, or traces of fewer steps"
+        )
     return Rows(
         rank=np.repeat([part.rank for part in parts], lengths),
         step=np.zeros(sum(lengths), dtype=np.int64),

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from prismcore.errors import TraceError
 from prismcore.graph import OpKind
 from prismcore.traces.kineto_file import COMMUNICATION, KinetoTrace
 
-__all__ = ["HOST", "RankOps", "Step", "rank_ops", "steps_of"]
+__all__ = ["HOST", "RankOps", "Step", "by_thread", "rank_ops", "steps_of"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
+MOST_STREAMS = 1024
+
 #: The lane of host calls; those above are streams.
 HOST = 0
 
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 _SYNCHRONISE = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize")
 _WAIT_EVENT = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
 _KINDS = {
@@ -140,6 +143,15 @@ def rank_ops(trace: KinetoTrace) -> RankOps:
     )
 
 
+def by_thread(trace: KinetoTrace, events: _Ints) -> dict[int, _Ints]:
+    """Positions in ``events`` of those of each thread, in order."""
+    thread = trace.thread[events]
+    order = np.argsort(thread, kind="stable")
+    first = np.flatnonzero(np.diff(thread[order].astype(np.int64), prepend=-1))
+    parts = np.split(order, first[1:])
+    return {int(thread[part[0]]): part for part in parts if len(part)}
+
+
 def _device_events(trace: KinetoTrace) -> _Ints:
     return trace.of("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
@@ -168,6 +180,10 @@ def _lanes(trace: KinetoTrace, event: _Ints, is_device: _Bools) -> tuple[list[tu
     for row in np.flatnonzero(is_device).tolist():
         pair = (int(pairs[row, 0]), int(pairs[row, 1]))
         lane[row] = streams.setdefault(pair, len(streams)) + 1
+    if len(streams) > MOST_STREAMS:
+        raise TraceError(
+            f"{trace.path}: device ops on {len(streams):,} streams found, expected at most {MOST_STREAMS:,}"
+        )
     return list(streams), lane
 
 
@@ -219,17 +235,19 @@ def _in_communication(trace: KinetoTrace, waits: _Ints, launches: _Ints) -> _Boo
     """Which of the calls are inside a call of torch.distributed that launches something."""
     names = [i for i, text in enumerate(trace.strings) if text == COMMUNICATION]
     spans = np.flatnonzero(np.isin(trace.name, names))
-    begin, end, thread = trace.start_ns[spans], trace.end_ns[spans], trace.thread[spans]
+    spans = spans[np.argsort(trace.start_ns[spans], kind="stable")]
+    begin, end = trace.start_ns[spans], trace.end_ns[spans]
     inside = np.zeros(len(waits), dtype=bool)
-    for of in np.unique(thread):
-        mine = np.flatnonzero(thread == of)
-        mine = mine[np.argsort(begin[mine], kind="stable")]
-        at = np.sort(trace.start_ns[launches[trace.thread[launches] == of]])
-        launches_in = np.searchsorted(at, end[mine], "right") > np.searchsorted(at, begin[mine])
-        mine = mine[launches_in]
+    of_launches, of_waits = by_thread(trace, launches), by_thread(trace, waits)
+    for of, called in by_thread(trace, spans).items():
+        if of not in of_launches or of not in of_waits:
+            continue
+        at = np.sort(trace.start_ns[launches[of_launches[of]]])
+        launches_in = np.searchsorted(at, end[called], "right") > np.searchsorted(at, begin[called])
+        mine = called[launches_in]
         if not len(mine):
             continue
-        of_thread = np.flatnonzero(trace.thread[waits] == of)
+        of_thread = of_waits[of]
         place = np.searchsorted(begin[mine], trace.start_ns[waits[of_thread]], "right") - 1
         found = (place >= 0) & (trace.start_ns[waits[of_thread]] <= end[mine][np.maximum(place, 0)])
         inside[of_thread] |= found

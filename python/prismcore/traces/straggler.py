@@ -42,6 +42,7 @@ class Operation(IntEnum):
     OPTIMIZER_CLIP_MAIN_GRAD = 10
     OPTIMIZER = 11
     GC = 12
+    SEPARATE_GRADS_ALL_REDUCE = 13
 
     @property
     def label(self) -> str:
@@ -291,7 +292,9 @@ def _missing(trace: StragglerTrace, *, known: bool) -> list[str]:
             f"the job's sizes are taken from the trace ({sizes}): ranks that it lacks cannot be named"
         )
     places = np.unique(trace.dp_rank * sizes.pp + trace.stage)
-    absent = np.setdiff1d(np.arange(sizes.dp * sizes.dsp * sizes.pp), places)
+    # Replicas of sequence parallelism are counted in dp_rank, or share one.
+    replicas = sizes.dp * (sizes.dsp if int(trace.dp_rank.max()) >= sizes.dp else 1)
+    absent = np.setdiff1d(np.arange(replicas * sizes.pp), places)
     if len(absent):
         named = ", ".join(f"dp {p // sizes.pp} stage {p % sizes.pp}" for p in absent[:8])
         more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""

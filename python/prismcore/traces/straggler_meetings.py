@@ -17,7 +17,14 @@ __all__ = ["find_meetings", "name_ops"]
 
 _RECEIVES = (Operation.FORWARD_RECV, Operation.BACKWARD_RECV)
 _MESSAGES = (Operation.FORWARD_SEND, Operation.BACKWARD_SEND, *_RECEIVES)
-_COLLECTIVES = range(Operation.PARAMS_ALL_GATHER, Operation.OPTIMIZER_CLIP_MAIN_GRAD + 1)
+_COLLECTIVES = (
+    Operation.PARAMS_ALL_GATHER,
+    Operation.GRADS_REDUCE_SCATTER,
+    Operation.LAYERNORM_GRADS_ALL_REDUCE,
+    Operation.EMBEDDING_GRADS_ALL_REDUCE,
+    Operation.OPTIMIZER_CLIP_MAIN_GRAD,
+    Operation.SEPARATE_GRADS_ALL_REDUCE,
+)
 _KIND = np.array(
     [
         OpKind.KERNEL,
@@ -33,6 +40,7 @@ _KIND = np.array(
         OpKind.ALL_REDUCE,
         OpKind.KERNEL,
         OpKind.KERNEL,
+        OpKind.ALL_REDUCE,
     ]
 )
 #: Names of the communicators: those of one name hold one type of communication.
@@ -75,6 +83,8 @@ def _group_of(of: StragglerRows, operation: Operation, mine: Ints) -> tuple[Ints
     everyone = np.zeros(len(mine), dtype=np.int64)
     dp_rank, stage, twin = of.dp_rank[mine], of.stage[mine], of.twin[mine]
     groupings: Mapping[str, tuple[Ints, ...]] = {"stages": (stage, twin)}
+    if of.sizes.dsp > 1:  # ranks of one place, beside tensor parallel ones, that share its parameters
+        groupings = {"stages and their replicas": (stage, _tensor_ranks(of)[mine]), **groupings}
     if operation == Operation.LAYERNORM_GRADS_ALL_REDUCE:
         groupings = {"places": (dp_rank, stage)}
     elif operation == Operation.EMBEDDING_GRADS_ALL_REDUCE:
@@ -89,6 +99,13 @@ def _group_of(of: StragglerRows, operation: Operation, mine: Ints) -> tuple[Ints
     keyed = {name: (*keys, of.number[mine], some.step) for name, keys in groupings.items()}
     found = first_believed(some, keyed)
     return None if found is None else groupings[found[0]]
+
+
+def _tensor_ranks(of: StragglerRows) -> Ints:
+    """Tensor-parallel ranks among those of a place, lowest first; all of a place 0 where the trace holds
+    one of each tensor-parallel group."""
+    places = int(of.twin.max()) + 1
+    return of.twin % max(places // of.sizes.dsp, 1)
 
 
 def _named(operation: Ints) -> Ints:

@@ -38,6 +38,7 @@ class MeasuredSteps:
     timing: Timing
     measured_ns: Ints  #: [steps]: latest end less earliest begin
     warnings: list[str]
+    typical_of: int | None = None  #: steps that these durations are means of; None: they are measured
 
     def typical(self) -> MeasuredSteps:
         """One step with the mean durations and gaps of all: a prediction of others of the job.
@@ -61,6 +62,7 @@ class MeasuredSteps:
             timing=Timing(gap_ns=timing.gap_ns[chosen], duration_ns=timing.duration_ns[chosen]),
             measured_ns=self.measured_ns[at : at + 1],
             warnings=self.warnings,
+            typical_of=len(self.steps),
         )
 
     def graph(self) -> Graph:
@@ -77,6 +79,8 @@ class MeasuredSteps:
             "measured_iteration_time_ns": self.measured_ns.tolist(),
             "notes": self.warnings,
         }
+        if self.typical_of is not None:
+            metadata["typical_of_steps"] = self.typical_of
         return build_graph(
             self.of.rows,
             self.ops,

@@ -27,7 +27,8 @@ def find_waits(of: StragglerRows, warnings: list[str]) -> Waits:
         backward[of.model_chunk[backward] < last_chunk],
         backward[of.model_chunk[backward] > 0],
     )
-    gathers, scatters = of.of(Operation.PARAMS_ALL_GATHER), of.of(Operation.GRADS_REDUCE_SCATTER)
+    gathers = of.of(Operation.PARAMS_ALL_GATHER)
+    scatters = of.of(Operation.GRADS_REDUCE_SCATTER, Operation.SEPARATE_GRADS_ALL_REDUCE)
     pairs = (
         (needs_forward, of.of(Operation.FORWARD_RECV)),
         (needs_backward, of.of(Operation.BACKWARD_RECV)),
