@@ -185,8 +185,8 @@ def _numbered(
                 alone.setdefault(rank, []).append(collective)
     for doubt, numbers in doubts.items():
         warnings.append(
-            f"communicator {name}: {doubt} (collectives {format_ranks(numbers, most=NAMED)}); these keep the times of "
-            "their rank"
+            f"communicator {name}: {doubt} (collectives {format_ranks(numbers, most=NAMED)}); these keep the "
+            "times of their rank"
         )
     whole: _Alike = [(members, list(shared.values()))] if members and shared[members[0]] else []
     return whole + [((rank,), [collectives]) for rank, collectives in alone.items()]

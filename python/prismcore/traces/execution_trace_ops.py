@@ -16,8 +16,8 @@ import numpy as np
 from prismcore.errors import TraceError
 from prismcore.graph import DataType, Gemm, Graph, Kernel, OpKind
 from prismcore.profiles.cluster import ClusterProfile
-from prismcore.rank_list import format_ranks
-from prismcore.traces.collectives import Collective, kind_of_call
+from prismcore.rank_list import format_absent, format_ranks
+from prismcore.traces.collectives import NAMED, Collective, kind_of_call
 from prismcore.traces.execution_trace import ExecutionTrace
 from prismcore.traces.execution_trace_calls import COMMUNICATION, DTYPES, Call
 from prismcore.traces.execution_trace_groups import Communicator, communicators_of, place_ranks
@@ -64,9 +64,9 @@ def graph_of_execution_traces(
         )
     world = max([columns.rank[-1] + 1, *(m + 1 for of in shared.values() for m in of.members or ())])
     world = max([world, *(of.size or 0 for of in shared.values())])
-    absent = sorted(set(range(world)) - set(columns.rank))
+    absent = format_absent(sorted(set(columns.rank)), range(world), most=NAMED)
     if absent:
-        columns.warnings.append(f"ranks {format_ranks(absent)} of {world:,} have no trace")
+        columns.warnings.append(f"ranks {absent} of {world:,} have no trace")
     if kernels:
         columns.warnings.append(
             f"{kernels:,} ops on the device have no duration in execution traces and count as 0; give the "
