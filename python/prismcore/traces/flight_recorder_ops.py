@@ -14,6 +14,7 @@ import numpy as np
 
 from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind, Provenance
+from prismcore.graph.op import MOST_BYTES
 from prismcore.profiles.cluster import ClusterProfile
 from prismcore.rank_list import format_ranks
 from prismcore.stitch.rows import segment_reduce
@@ -41,9 +42,7 @@ def graph_of_flight_records(
     versions = {record.version for record in records}
     if len(versions) > 1:
         columns.warnings.append(f"dumps of versions {', '.join(sorted(versions))} are mixed")
-    begin = min((e.created_ns for r in records for e in r.entries), default=None)
-    if begin is None:
-        raise TraceError(f"{records[0].path}: no calls found in any of {len(records)} dumps, expected some")
+    begin = _begin(records)
     unfinished: dict[tuple[str, int], dict[int, Entry]] = {}
     for record in records:
         _RankCalls(record, columns, begin).run(unfinished)
@@ -71,6 +70,20 @@ def graph_of_flight_records(
     metadata: dict[str, Any] = {"imported_from": "flight-recorder", "notes": columns.warnings}
     graph = columns.graph(world_size=world, matched=ops, waits=waits, timing=timing, metadata=metadata)
     return graph, columns.warnings
+
+
+def _begin(records: Sequence[FlightRecord]) -> int:
+    """The time of the first call of all."""
+    calls = [(entry, record.path) for record in records for entry in record.entries]
+    if not calls:
+        raise TraceError(f"{records[0].path}: no calls found in any of {len(records)} dumps, expected some")
+    begin = min(entry.created_ns for entry, _ in calls)
+    last, path = max((max(entry.created_ns, entry.completed_ns or 0), path) for entry, path in calls)
+    if last - begin > MOST_BYTES:
+        raise TraceError(
+            f"{path}: a call at {last:,} ns found, the first at {begin:,} ns; expected dumps of one run"
+        )
+    return begin
 
 
 def _members(columns: OpColumns, row: int) -> tuple[int, ...]:
