@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import statistics
 import tarfile
 import tempfile
@@ -15,6 +17,7 @@ from results import AbsentError, Row, row
 import prismcore
 from prismcore.graph import Graph, OpKind
 from prismcore.replay import ReplayResult
+from prismcore.stitch.timing import Timing
 from prismcore.stragglers.what_if import WhatIf
 from prismcore.traces.kineto import MeasuredTraces, read_kineto_set, stitch_kineto
 from prismcore.traces.kineto_file import KinetoTrace
@@ -32,7 +35,8 @@ def rows(data: Path) -> list[Row]:
     if len(tp8) != 8 or not dlrm.exists():
         absent = dlrm if len(tp8) == 8 else data / "megatron_tp8" / "kineto_rank{0..7}.json.gz"
         raise AbsentError(f"{absent.relative_to(data)} is not there")
-    out = job_rows("Megatron TP 8", read_kineto_set(tp8))
+    files = read_kineto_set(tp8)
+    out = job_rows("Megatron TP 8", files) + layer_rows("Megatron TP 8", files)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(dlrm) as archive:
             archive.extractall(folder, filter="data")
@@ -73,6 +77,51 @@ def job_rows(name: str, files: Sequence[KinetoTrace]) -> list[Row]:
             note=f"{bare.iteration_time_ns[0] / 1e6:.1f} ms of {mean / 1e6:.1f} (mean of ranks)",
         ),
     ]
+
+
+def layer_rows(name: str, files: Sequence[KinetoTrace]) -> list[Row]:
+    """Odd layers from even ones: what one step of a job of equal layers tells of what it has not seen."""
+    traces = stitch_kineto(files)
+    layers = layers_of(traces)
+    even, odd = layers[:, 1::2], layers[:, 0::2]  # the first of all is not like the others
+    timing = Timing(gap_ns=traces.timing.gap_ns.copy(), duration_ns=traces.timing.duration_ns.copy())
+    for column in (timing.gap_ns, timing.duration_ns):
+        column[odd] = np.rint(column[even].mean(axis=1, keepdims=True)).astype(np.int64)
+    graph = dataclasses.replace(traces, timing=timing).graph()
+    predicted = prismcore.replay(graph, timeline_ranks=graph.ranks.tolist())
+    spans = np.array([steps_of(trace)[0].end_ns - steps_of(trace)[0].start_ns for trace in files])
+    on_device = np.where(traces.rows.lane > 0, traces.timing.duration_ns, 0)[layers].sum(axis=2)
+    by_even = np.broadcast_to(on_device[:, 1::2].mean(axis=1, keepdims=True), on_device[:, 0::2].shape)
+    return [
+        row(
+            name,
+            "prediction: work of the device in each odd layer, from the mean of the even ones",
+            pairs(by_even.ravel(), on_device[:, 0::2].ravel()),
+            provenance=predicted.provenance,
+            note=f"{odd.shape[1]} layers on each rank, {on_device.mean() / 1e6:.2f} ms; "
+            "kernels and transfers",
+        ),
+        row(
+            name,
+            "prediction: step of each rank, odd layers with durations and host time of the even ones",
+            pairs(host_ends(predicted) - marks(traces) + spans, spans),
+            provenance=predicted.provenance,
+            note="half of the step is known; pauses of the host do not come with layers",
+        ),
+    ]
+
+
+def layers_of(traces: MeasuredTraces) -> Ints:
+    """Rows of the layers but the first; shape [ranks, layers, rows of a layer]. A layer ends with the
+    second of its all-reduces; one of the embedding comes before all, three small ones behind."""
+    rows, kind = traces.rows, traces.ops.kind
+    found = []
+    for rank in np.unique(rows.rank):
+        reduces = np.flatnonzero((rows.rank == rank) & (kind >= OpKind.ALL_REDUCE))
+        large = reduces[traces.ops.bytes[reduces] == 64 << 20]
+        ends = large[2::2]
+        found.append([np.arange(before + 1, end + 1) for before, end in itertools.pairwise(ends)])
+    return np.array(found)
 
 
 def pairs(predicted: npt.NDArray, true: npt.NDArray) -> list[tuple[float, float]]:
