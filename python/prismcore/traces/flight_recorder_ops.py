@@ -91,7 +91,7 @@ def _members(columns: OpColumns, row: int) -> tuple[int, ...]:
     rank = columns.rank[row]
     for collective in columns.collectives.get(rank, ()):
         if collective.row == row:
-            return collective.communicator[1] or (rank,)
+            return tuple(collective.communicator[1] or (rank,))
     message = next(message for message in columns.messages if message.row == row)
     return message.source, message.target
 
