@@ -140,7 +140,7 @@ ProgramFacts Replayer::so_far(const RankState& r) const {
   return sum;
 }
 
-// DeadlockError if some rank waits and no failure is behind it.
+// DeadlockError if some rank waits and no failure is behind it, unless that is to be a result.
 FailureReport Replayer::failure_report() {
   FailureReport report;
   for (RankState& r : ranks_) {
@@ -205,6 +205,7 @@ FailureReport Replayer::failure_report() {
     }
   }
   for (const RankState& r : ranks_) {
+    if (options_.keep_stuck) break;
     if (!r.finished && because[r.index] == none) deadlock(r.index);
   }
   for (auto& [key, wait] : waits) {
@@ -221,8 +222,9 @@ FailureReport Replayer::failure_report() {
       if (because[i] == i) failed.insert(ranks_[i].rank);
     }
     for (const WaitingRank& waiting : wait.first) {
-      if (!failed.empty()) break;
-      failed.insert(ranks_[because[dense(waiting.rank)]].rank);
+      const std::uint32_t behind = because[dense(waiting.rank)];
+      if (!failed.empty() || behind == none) break;
+      failed.insert(ranks_[behind].rank);
     }
     out.failed.assign(failed.begin(), failed.end());
     out.ranks = std::move(wait.first);

@@ -76,7 +76,8 @@ Handle Replayer::enrol(RankState& r, const Part& part) {
   const std::uint32_t id = mailbox_.enrol(channel, sends, side, durations_.eager(part));
   const Message& m = mailbox_.at(id);
   if (m.matched() && m.send.part->content != m.receive.part->content && leading(m) == nullptr) {
-    message_mismatch(m);
+    if (!options_.keep_stuck) message_mismatch(m);
+    mailbox_.at(id).lost = true;
   }
   return {0, id, true, sends};
 }
@@ -103,12 +104,19 @@ void Replayer::arrive(RankState& r, const Part& part, const Handle& handle, cons
   }
   Meetings& meetings = meetings_[handle.id];
   Meeting& m = meetings.open(handle.number);
+  if (m.arrived == Meetings::lost) return;
   const std::int64_t duration = durations_.of(part, handle.id, r.slots[part.slot].position);
   m.fails_ns = std::min(m.fails_ns, r.fails_ns);
   const bool first = m.arrived++ == 0, led = leads(r);
   if (!first) {
     if (m.part->content != part.content && !(led != m.leads && may_adapt(*m.part, part))) {
-      check_meeting(handle.id, handle.number, m, r.index, part, l.block);
+      try {
+        check_meeting(handle.id, handle.number, m, r.index, part, l.block);
+      } catch (const MismatchError&) {
+        if (!options_.keep_stuck) throw;
+        m.arrived = Meetings::lost;
+        return;
+      }
     }
     m.ready_ns = std::max(m.ready_ns, l.ready_ns);
   } else {

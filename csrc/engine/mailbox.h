@@ -33,7 +33,7 @@ struct Message {
   std::uint32_t next = no_node;  // in its channel
   std::uint8_t owed = 0;         // sides that still look at it
   bool eager = false;            // the send does not wait
-  bool lost = false;             // a side failed on the way: it never arrives
+  bool lost = false;             // a side failed on the way, or they disagree: it never arrives
 
   bool matched() const noexcept { return send.part != nullptr && receive.part != nullptr; }
   bool both_ready() const noexcept {

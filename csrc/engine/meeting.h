@@ -28,7 +28,8 @@ struct Meeting {
 // The open meetings of one communicator, by number.
 class Meetings {
  public:
-  // `arrived` of a meeting that a member failed in: it is never complete.
+  // `arrived` of a meeting that a member failed in, or that members disagree about: it is never
+  // complete.
   static constexpr std::uint32_t lost = UINT32_MAX;
 
   void set_size(std::uint32_t size) noexcept { size_ = size; }

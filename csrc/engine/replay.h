@@ -25,6 +25,9 @@ struct ReplayOptions {
   // A send of at most this many bytes does not wait for its receiver; a cluster brings its own.
   std::int64_t eager_bytes = 0;
   std::vector<std::uint32_t> timeline_ranks;  // record intervals of these
+  // Ranks that cannot go on, for a deadlock or a mismatch, are a result like that of ranks that
+  // fail: what came until then, and who waits.
+  bool keep_stuck = false;
 };
 
 // Adds up exactly: compute + exposed_communication + waiting + host + idle = the rank's span of the
@@ -75,7 +78,8 @@ struct ReplayResult {
   std::vector<std::string> warnings;
   std::vector<std::uint32_t> diverged;   // outside ranks that left their recorded program
   std::vector<OddPolls> odd_polls;       // of outside ranks that did not
-  std::optional<FailureReport> failure;  // where ranks are to fail
+  // Where ranks are to fail, or cannot go on and that is to be a result.
+  std::optional<FailureReport> failure;
 };
 
 // With ranks that fail, a job that cannot go on without them is a result, of the iterations that

@@ -35,7 +35,7 @@ ReplayResult Replayer::run() {
     // Every rank waits. Hosts run ahead of their devices: let them, as far as they can.
     if (run_hosts_ahead() || !runnable_.empty()) continue;
     if (outside_ != nullptr && may_poll_on() && tell_not_ready()) continue;
-    if (!failing_.empty()) break;
+    if (!failing_.empty() || options_.keep_stuck) break;
     std::uint32_t first = 0;
     while (ranks_[first].finished) ++first;
     deadlock(first);

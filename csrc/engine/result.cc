@@ -8,7 +8,7 @@ namespace prism::engine {
 
 ReplayResult Replayer::result() {
   ReplayResult out;
-  if (!failing_.empty()) {
+  if (!failing_.empty() || finished_ != ranks_.size()) {
     out.failure = failure_report();
     for (const RankState& r : ranks_) {
       num_iterations_ = std::min(num_iterations_, r.ledger.iterations());

@@ -33,6 +33,11 @@ FLAGS = {
     "emulate": "--clock --fail-ranks --help --jitter --json --on-divergence --preload --routing --rules "
     "--sandbox --silence --slow-link --slow-rank -h",
     "export perfetto": "--help --iteration --json --output --ranks -h -o",
+    "export kineto": "--help --json --output --ranks -h -o",
+    "export chakra": "--help --json --output --ranks -h -o",
+    "export flight-recorder": "--fail-ranks --help --jitter --json --output --ranks --slow-link --slow-rank "
+    "-h -o",
+    "export memory-snapshot": "--help --json --output --rank -h -o",
     "stragglers": "--help --json -h",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
@@ -185,6 +190,19 @@ WATCH_GROUP_KEYS = [
     "said",
 ]
 EXPORT_KEYS = ["output", "ranks", "iteration", "slices", "counter_values", "file_bytes"]
+EXPORT_KINETO_KEYS = ["output", "ranks", "iterations", "events", "file_bytes"]
+EXPORT_CHAKRA_KEYS = ["output", "ranks", "nodes", "file_bytes"]
+EXPORT_FLIGHT_RECORDER_KEYS = ["output", "ranks", "entries", "unfinished", "file_bytes"]
+EXPORT_MEMORY_KEYS = [
+    "output",
+    "rank",
+    "allocations",
+    "segments",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "warnings",
+    "file_bytes",
+]
 
 
 def prism(*args, **kwargs):

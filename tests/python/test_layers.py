@@ -12,6 +12,7 @@ MAY_USE = {
     "cli": {
         "collect",
         "emulate",
+        "exports",
         "graph",
         "profiles",
         "replay",
@@ -24,6 +25,7 @@ MAY_USE = {
     },
     "collect": {"adapters", "graph", "launch", "profiles", "routing", "rules"},
     "emulate": {"graph", "launch", "profiles", "replay", "routing", "rules"},
+    "exports": {"graph", "replay", "report"},
     "launch": {"adapters", "graph", "profiles", "routing", "rules"},
     "rules": {"graph"},
     "report": {"adapters", "emulate", "graph", "profiles", "replay", "spare"},

@@ -93,7 +93,7 @@ GOLDEN = " ".join(
 
 
 def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path):
-    from prismcore.cli.export import whole_file
+    from prismcore.cli.written import whole_file
     from prismcore.errors import PrismError
 
     full = OSError(errno.ENOSPC, "No space left on device")  # of write(2): names no file

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from prismcore.cli.export import lowest_of_classes
+from prismcore.cli.export_ranks import lowest_of_classes
 from prismcore.graph import Graph, GraphBuilder, OpKind, Provenance, RankOrigin
 from prismcore.profiles.cluster import cluster_text, load_cluster
 from prismcore.profiles.device import load_device

@@ -31,7 +31,7 @@ class Wait:
     communicator: str
     op: str
     number: int | None  #: of the collective in its communicator, from 0; None: a message
-    missing: Sequence[int]  #: ranks that have not come, or failed on the way
+    missing: Sequence[int]  #: ranks that have not come, or failed on the way; none: members disagree
     failed: Sequence[int]  #: ranks whose failure is behind it, through others or not
     ranks: Sequence[WaitingRank]
 
@@ -41,16 +41,17 @@ class Wait:
         which = "" if self.number is None else f" (collective {self.number})"
         site = f" at {first.call_site}" if first.call_site else ""
         behind = "" if set(self.failed) <= set(self.missing) else f", because of {named_ranks(self.failed)}"
+        awaited = f"for {named_ranks(self.missing)}" if self.missing else "whose members disagree"
         return (
             f"{named_ranks([r.rank for r in self.ranks])} on communicator {self.communicator!r}{which}: "
-            f"rank {first.rank} op {first.op} ({self.op}){site}, since {format_ns(first.since_ns)}, for "
-            f"{named_ranks(self.missing)}{behind}"
+            f"rank {first.rank} op {first.op} ({self.op}){site}, since {format_ns(first.since_ns)}, "
+            f"{awaited}{behind}"
         )
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class FailureReport:
-    """Which ranks failed, and which cannot go on without them."""
+    """Which ranks failed, and which cannot go on."""
 
     failed: Mapping[int, int]  #: ranks that did not end their program before they failed, and when, ns
     waits: Sequence[Wait]  #: by how long they have lasted; none: all others ended their programs
@@ -68,7 +69,7 @@ class FailureReport:
 
     def lines(self) -> list[str]:
         """For people: what happened, and a line for each of the longest waits."""
-        if not self.failed:
+        if not self.failed and not self.stopped:
             return ["every rank ended its program before it was to fail"]
         fates = [
             f"rank {rank} at {format_ns(at)}, after {plural(self.iterations[rank], 'iteration')}"
@@ -84,7 +85,8 @@ class FailureReport:
             waits.append(f"... ({len(self.waits):,} waits in all)")
         waiting, ranks = len(self.waiting), plural(len(self.iterations), "rank")
         wait = "waits" if waiting == 1 else "wait"
-        return [f"failed: {shown}; {waiting:,} of {ranks} {wait} for ever", *waits]
+        what = f"failed: {shown}" if self.failed else "stuck"
+        return [f"{what}; {waiting:,} of {ranks} {wait} for ever", *waits]
 
     def to_json(self) -> dict[str, Any]:
         """``failure`` of ``prism replay --json``."""

@@ -41,6 +41,7 @@ def replay(
     device: DeviceProfile | None = None,
     eager_bytes: int | None = None,
     timeline_ranks: Sequence[int] = (),
+    keep_stuck: bool = False,
 ) -> ReplayResult:
     """Replays a graph in virtual time (``docs/architecture.md``, clocks).
 
@@ -57,10 +58,11 @@ def replay(
             receive; 0: every send does. None: as on the cluster that the graph was collected for,
             and 0 for a graph that was not.
         timeline_ranks: ranks to record every interval of.
+        keep_stuck: a deadlock or mismatch is a result as well: ``failure`` says who waits where.
 
     Raises:
-        DeadlockError: ranks wait for others that never come.
-        MismatchError: ranks meet in a communication op that they disagree about.
+        DeadlockError: ranks wait for others that never come, without ``keep_stuck``.
+        MismatchError: ranks meet in a communication op that they disagree about, without ``keep_stuck``.
         GraphError: ranks or profiles that the graph does not allow.
         ProfileError: a figure of a profile cannot be.
     """
@@ -68,6 +70,7 @@ def replay(
     if eager_bytes is None:
         eager_bytes = recorded_eager_bytes(graph) if cluster is None else 0
     whole(eager_bytes, "eager_bytes")
+    kept: dict[str, Any] = {"keep_stuck": True} if keep_stuck else {}
     begin = time.perf_counter()
     try:
         raw = _core.replay(
@@ -79,6 +82,7 @@ def replay(
             wiring=wiring_of(graph) if cluster is None and perturbation and perturbation.slow_links else None,
             eager_bytes=eager_bytes,
             timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
+            **kept,
         )
     except MismatchError as error:
         error.args = (f"{error}{ghost_hint(graph, error)}",)

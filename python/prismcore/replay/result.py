@@ -72,7 +72,7 @@ class ReplayResult:
     wall_time_s: float  #: of the replay itself
     first_counted: int = 0  #: iterations before it (the warm-up) count in no median or mean
     timeline: Timeline | None = None
-    failure: FailureReport | None = None  #: where ranks were to fail
+    failure: FailureReport | None = None  #: where ranks were to fail, or stuck ranks were kept
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prismcore.cli import output, parsing
-from prismcore.cli.export import whole_file
 from prismcore.cli.graphs import check_output
 from prismcore.cli.spare import flags
+from prismcore.cli.written import whole_file
 from prismcore.errors import SpareError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Graphs and their replays in formats of other tools: Kineto, Chakra, flight recorder, memory snapshot."""
