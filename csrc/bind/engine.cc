@@ -250,8 +250,7 @@ void init_engine(nb::module_& m) {
       "replay",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
          const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
-         std::int64_t eager_bytes, std::vector<std::uint32_t> timeline_ranks,
-         bool keep_stuck) {
+         std::int64_t eager_bytes, std::vector<std::uint32_t> timeline_ranks, bool keep_stuck) {
         ReplayOptions options =
             options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
         options.timeline_ranks = std::move(timeline_ranks);

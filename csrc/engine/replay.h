@@ -76,8 +76,8 @@ struct ReplayResult {
   // [rank outside] by which its process was behind its host clock, in all; wall clock only.
   std::vector<std::int64_t> late_ns;
   std::vector<std::string> warnings;
-  std::vector<std::uint32_t> diverged;   // outside ranks that left their recorded program
-  std::vector<OddPolls> odd_polls;       // of outside ranks that did not
+  std::vector<std::uint32_t> diverged;  // outside ranks that left their recorded program
+  std::vector<OddPolls> odd_polls;      // of outside ranks that did not
   // Where ranks are to fail, or cannot go on and that is to be a result.
   std::optional<FailureReport> failure;
 };

@@ -200,6 +200,48 @@ TEST_CASE("ranks that do the same are named with their own call sites") {
   CHECK(own.events == shared.events);
 }
 
+TEST_CASE("ranks that cannot go on are a result where they are to be one") {
+  ReplayOptions options;
+  options.keep_stuck = true;
+  options.timeline_ranks = {0, 1};
+  const Op all = collective(OpKind::all_reduce, 0, 64, 5);
+  Op mark = plain(OpKind::mark);
+  mark.detail = static_cast<std::uint8_t>(MarkKind::iteration);
+  // Both end an iteration; then rank 0 waits for a collective that rank 1 leaves out.
+  const Graph missing =
+      world({{kernel(10), all, mark, kernel(3), all, kernel(1)}, {kernel(20), all, mark}});
+  CHECK(contains(message_of<DeadlockError>(missing), "for rank 1"));
+  ReplayResult result = replay(missing, options);
+  REQUIRE(result.failure.has_value());
+  CHECK(result.failure->failed.empty());
+  REQUIRE(result.failure->waits.size() == 1);
+  const Wait& wait = result.failure->waits[0];
+  CHECK(wait.missing == std::vector<std::uint32_t>{1});
+  CHECK(wait.failed.empty());
+  CHECK(wait.number == 1);
+  CHECK(wait.ranks == std::vector<WaitingRank>{{0, 4, "", 28}});
+  CHECK(result.iteration_time_ns == std::vector<std::int64_t>{25});
+  CHECK(result.timeline.size() == 2 + 1 + 2);  // of the last kernel and collective nothing
+  // Members that disagree: none is missing. A third comes later still.
+  for (const Op& other :
+       {collective(OpKind::all_to_all, 0, 64, 1), message(OpKind::recv, 0, 1, 8, 1)}) {
+    const Op one = is_point_to_point(other.kind) ? message(OpKind::send, 0, 1, 64, 1) : all;
+    std::vector<std::vector<Op>> ops{{kernel(1), one}, {other}};
+    if (!is_point_to_point(other.kind)) ops.push_back({kernel(9), all, kernel(2)});
+    const Graph odd = world(ops);
+    message_of<MismatchError>(odd);
+    result = replay(odd, options);
+    REQUIRE(result.failure.has_value());
+    std::size_t waiting = 0;
+    for (const Wait& w : result.failure->waits) waiting += w.ranks.size();
+    CHECK(waiting == ops.size());
+    CHECK(result.iterations == 0);
+  }
+  const ReplayResult runs = replay(world({{all}, {all}}), options);
+  CHECK(!runs.failure.has_value());
+  CHECK(runs.iteration_time_ns == std::vector<std::int64_t>{5});
+}
+
 TEST_CASE("a slow rank's kernels round half up, inside its window only") {
   const Graph graph = world({{kernel(3), kernel(5), kernel(5)}});
   ReplayOptions options;

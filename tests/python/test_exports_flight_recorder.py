@@ -4,11 +4,17 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
 
 import jobs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_programs import programs
 
-from prismcore.errors import DeadlockError
+from prismcore.errors import DeadlockError, MismatchError
 from prismcore.exports.call_sites import frames_of
 from prismcore.exports.flight_recorder import write_flight_recorder
 from prismcore.graph import DataType, GraphBuilder
@@ -147,6 +153,40 @@ def test_a_failed_rank_lists_what_it_has_ended(tmp_path):
         for waiting in wait.ranks:
             unfinished = [e for e in dumps[waiting.rank]["entries"] if e["state"] == "started"]
             assert waiting.since_ns in [e["time_discovered_started_ns"] for e in unfinished]
+
+
+@settings(max_examples=30, deadline=None)
+@given(programs(max_ranks=4, max_actions=25, asynchronous=True), st.randoms(use_true_random=False))
+def test_jobs_in_any_order_stop_for_all_members_alike(made, random):
+    made.swap_any(random)
+    graph = made.build()
+    try:
+        result = replay(graph)
+    except (DeadlockError, MismatchError):
+        result = None
+    with tempfile.TemporaryDirectory() as name:
+        size, dumps = dumped(graph, Path(name))
+    assert (size.failure is None) == (result is not None) == (size.unfinished == 0)
+    ends, issued = defaultdict(set), 0
+    for rank, dump in dumps.items():
+        states = {"completed": 0, "started": 0, "scheduled": 0}
+        for e in dump["entries"]:
+            states[e["state"]] += 1
+            issued += 1
+            if not e["is_p2p"]:
+                group = e["process_group"][0]
+                key = (group, dump["pg_config"][group]["ranks"], e["collective_seq_id"])
+                ends[key].add(
+                    (rank, e["time_discovered_completed_ns"] if e["state"] == "completed" else None)
+                )
+        if size.failure is not None and rank in size.failure.waiting:
+            assert states["started"] > 0
+    for (_, members, _), seen in ends.items():
+        if {end for _, end in seen} != {None}:  # it took place: for all of them
+            assert {rank for rank, _ in seen} == set(json.loads(members))
+            assert None not in {end for _, end in seen}
+    if result is not None:
+        assert issued == sum(sum(graph.statistics(r).communication.values()) for r in graph.ranks.tolist())
 
 
 def test_call_sites_as_frames():

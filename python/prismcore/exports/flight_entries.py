@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from prismcore.exports.call_sites import Frame, frames_of
 from prismcore.exports.rank_times import RankTimes
 from prismcore.graph import Communicator, DataType, OpKind
@@ -98,6 +100,7 @@ def rank_dump(
             if flags & OpFlag.GROUP_CONTINUES:
                 continue
             _launch(writer, streams, times, launch, created, keep=fails_ns is None)
+            flags, clock = int(np.bitwise_or.reduce(times.ops["flags"][launch])), streams[stream]
             launch = []
         elif kind == OpKind.EVENT_RECORD:
             if stream in records:

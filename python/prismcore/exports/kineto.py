@@ -178,7 +178,7 @@ class _RankEvents:
             elif kind == OpKind.MARK and detail == MarkKind.ITERATION:
                 self._step(step, step_begin, host)
                 step, step_begin = step + 1, host
-            if host > called and flags & OpFlag.BLOCKING:
+            if host > called and (kind in _WORK or kind.is_communication):  # it blocks
                 self._call(sync_of(kind), called, host)
         if not step:
             self._step(0, 0, max([host, *ends]))
