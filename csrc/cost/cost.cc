@@ -6,6 +6,7 @@
 
 #include "cost/gemm.h"
 #include "cost/kernel_name.h"
+#include "cost/timing_table.h"
 
 namespace prism {
 namespace {
@@ -31,14 +32,6 @@ double seconds_at(double amount, double rate) noexcept {
 
 std::int64_t with_floor(double seconds, const DeviceProfile& profile) noexcept {
   return std::min(max_duration_ns, profile.kernel_floor_ns + to_ns(seconds));
-}
-
-const TimingRow* find_row(std::string_view name, const KernelShape& shape,
-                          const DeviceProfile& profile) noexcept {
-  for (const TimingRow& row : profile.table) {
-    if (row.shape == shape && row.name == name) return &row;
-  }
-  return nullptr;
 }
 
 bool is_gemm_name(std::string_view base) noexcept {

@@ -111,6 +111,51 @@ TEST_CASE("a row of the table wins over the model") {
   CHECK(kernel_cost(add_bf16, launch(1001, 128), profile).provenance == Provenance::model);
 }
 
+TEST_CASE("a product has the row of its dimensions, whichever call and transposes") {
+  DeviceProfile profile = round_profile();
+  profile.table.push_back({"product", gemm(128, 256, 64, 2), 88});
+  KernelShape transposed = gemm(128, 256, 64, 2);
+  transposed.transposes = 1;
+  for (const std::string_view name : {"gemm_batched", "gemm_lt:gelu", "ampere_fp16_gemm"}) {
+    const KernelCost cost = kernel_cost(name, transposed, profile);
+    CHECK(cost.duration_ns == 88);
+    CHECK(cost.provenance == Provenance::table);
+  }
+  CHECK(kernel_cost("gemm", gemm(256, 128, 64, 2), profile).provenance == Provenance::model);
+  CHECK(kernel_cost("gemm:tf32", gemm(128, 256, 64, 2), profile).provenance == Provenance::model);
+  KernelShape other_type = gemm(128, 256, 64, 2);
+  other_type.dtype = DataType::float16;
+  CHECK(kernel_cost("gemm", other_type, profile).provenance == Provenance::model);
+
+  profile.table.push_back({"product:tf32", gemm(128, 256, 64, 2), 99});
+  CHECK(kernel_cost("gemm:tf32", gemm(128, 256, 64, 2), profile).duration_ns == 99);
+  profile.table.push_back({"gemm", transposed, 77});  // the row of the call itself comes first
+  CHECK(kernel_cost("gemm", transposed, profile).duration_ns == 77);
+}
+
+TEST_CASE("a row without counts is of all launches of its grid and block, by either name") {
+  constexpr std::string_view mangled =
+      "_ZN2at6native29vectorized_elementwise_kernelILi4EfEEviT0_PS2_";
+  constexpr std::string_view spelled =
+      "void at::native::vectorized_elementwise_kernel<4, float>(int, float, float*)";
+  DeviceProfile profile = round_profile();
+  profile.table.push_back({std::string(spelled), launch(10, 128), 66});
+  KernelShape told = launch(10, 128);
+  told.shared_bytes = 48;
+  told.gemm.n = 5120;
+  for (const std::string_view name : {mangled, spelled}) {
+    CHECK(kernel_cost(name, told, profile).duration_ns == 66);
+    CHECK(kernel_cost(name, launch(11, 128), profile).provenance != Provenance::table);
+    CHECK(kernel_cost(name, launch(10, 64), profile).provenance != Provenance::table);
+  }
+  CHECK(kernel_cost("_ZN2at6native", told, profile).provenance == Provenance::unknown);
+  KernelShape counted = told;
+  counted.gemm.n = 6;
+  profile.table.push_back({std::string(mangled), counted, 44});  // with counts: of these alone
+  CHECK(kernel_cost(mangled, counted, profile).duration_ns == 44);
+  CHECK(kernel_cost(mangled, told, profile).duration_ns == 66);
+}
+
 TEST_CASE("what no rule knows stays unknown and takes the floor") {
   const DeviceProfile profile = round_profile();
   for (const std::string_view text : {"", "triton_poi_fused_add_0", "_ZN3foo3barEv", "_Z", "_ZN",

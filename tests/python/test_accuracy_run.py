@@ -23,7 +23,7 @@ def run(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    for name in {"results", "straggler", "kineto"} - before:
+    for name in {"results", "straggler", "kineto", "calibrate"} - before:
         sys.modules.pop(name, None)
 
 
@@ -108,3 +108,19 @@ def test_goals_of_the_profiled_jobs(run, capsys):
         assert of_ends["median"] <= 100
         assert bare["what"].startswith("host time left out")
         assert bare["mean"] > 50
+
+
+def test_a_calibrated_profile_is_nearer_than_its_base(run, capsys):
+    if not (DATA / "megatron_tp8").exists():
+        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    assert run.main(["--data", str(DATA), "--only", "calibrate", "--json"]) == 0
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    table, base = (
+        rows[f"kernels of ranks 4-7 by {what}"] for what in ("the table of ranks 0-3", "the base a100")
+    )
+    assert (table["points"], table["provenance"]) == (2424, {"table": 1.0})
+    assert table["median"] < 1 < base["median"]
+    assert table["mean"] < 2 < base["mean"]
+    compute = rows["compute of each of ranks 4-7 by the table of ranks 0-3"]
+    assert compute["mean"] < 1
+    assert rows["each half of the all-reduces fitted to the other"]["median"] < 10

@@ -39,6 +39,7 @@ FLAGS = {
     "-h -o",
     "export memory-snapshot": "--help --json --output --rank -h -o",
     "stragglers": "--help --json -h",
+    "calibrate": "--base --cluster --help --json --least-samples --output -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
     "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --plot "
@@ -77,6 +78,22 @@ STRAGGLER_KEYS = [
     "m_last_stage",
     "provenance",
     "expected_error",
+    "wall_time_s",
+    "warnings",
+]
+CALIBRATE_KEYS = [
+    "files",
+    "base",
+    "base_cluster",
+    "device",
+    "ranks",
+    "matched",
+    "kernels",
+    "families",
+    "collectives",
+    "links",
+    "copies",
+    "host",
     "wall_time_s",
     "warnings",
 ]

@@ -51,6 +51,7 @@ def test_every_flag_is_documented_and_no_other():
         ("export flight-recorder", {*test_cli.EXPORT_FLIGHT_RECORDER_KEYS, "failure"}),
         ("export memory-snapshot", {*test_cli.EXPORT_MEMORY_KEYS}),
         ("stragglers", {*test_cli.STRAGGLER_KEYS}),
+        ("calibrate", {*test_cli.CALIBRATE_KEYS}),
         ("spare place", {*test_cli_spare.PLACE_KEYS}),
         ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
         ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),

@@ -9,7 +9,9 @@ import prismcore
 ROOT = Path(prismcore.__file__).parent
 CORE = {"_core", "errors", "__version__"}
 MAY_USE = {
+    "calibrate": {"comm", "cost", "graph", "profiles", "stitch", "traces"},
     "cli": {
+        "calibrate",
         "collect",
         "emulate",
         "exports",
@@ -28,7 +30,7 @@ MAY_USE = {
     "exports": {"graph", "replay", "report"},
     "launch": {"adapters", "graph", "profiles", "routing", "rules"},
     "rules": {"graph"},
-    "report": {"adapters", "emulate", "graph", "profiles", "replay", "spare"},
+    "report": {"adapters", "calibrate", "emulate", "graph", "profiles", "replay", "spare"},
     "spare": {"adapters", "graph", "replay"},
     "stragglers": {"graph", "replay"},
     "replay": {"graph", "profiles"},

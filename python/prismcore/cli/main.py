@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import prismcore
 from prismcore.cli import (
+    calibrate,
     check,
     collect,
     doctor,
@@ -27,7 +28,7 @@ from prismcore.cli import (
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, spare, doctor)
+COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, calibrate, spare, doctor)
 
 _OF_THE_GRAPH = ("--world-size", "--device", "--cluster", "--host", "--iterations", "--ranks", "--slots")
 """Flags of collect that people give emulate too."""

@@ -9,12 +9,22 @@ durations.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from prismcore.errors import ProfileError
-from prismcore.profiles.reader import Range, known_profiles, problem, read_mapping, read_profile, read_text
+from prismcore.profiles.reader import (
+    Range,
+    known_profiles,
+    problem,
+    profile_table,
+    read_mapping,
+    read_profile,
+    read_text,
+)
+from prismcore.profiles.toml_text import toml_text
 
 if TYPE_CHECKING:
     from prismcore import _core
@@ -36,6 +46,8 @@ FOLDER = Path(__file__).parent / "clusters"
 
 # Virtual device -> the machine it is usually sold in.
 _DEFAULTS = {"a100": "a100-8x", "h100": "h100-8x", "h200": "h200-8x", "b200": "b200-8x"}
+
+_BASE = re.compile(r"^\s*[\"']?base[\"']?\s*=", re.MULTILINE)
 
 Gbps = Annotated[float, Range(above=0, maximum=1e5, unit="GB/s")]
 Microseconds = Annotated[float, Range(maximum=1e6, unit="us")]
@@ -229,11 +241,14 @@ def parse_cluster(text: str, source: str) -> ClusterProfile:
 
 
 def cluster_text(name_or_path: str | os.PathLike[str]) -> str:
-    """The TOML text of a profile that :func:`load_cluster` accepts, to be kept with a result."""
+    """The TOML text of a profile that :func:`load_cluster` accepts, to be kept with a result: whole, also
+    where the file extends another one."""
     load_cluster(name_or_path)
     text = os.fspath(name_or_path)
     path = FOLDER / f"{text}.toml" if text in cluster_names() else Path(text)
-    return path.read_text(encoding="utf-8")
+    _, table = profile_table(name_or_path, FOLDER, kind="cluster")
+    own = path.read_text(encoding="utf-8")
+    return own if _BASE.search(own) is None else toml_text(table)
 
 
 def default_cluster_for(device_name: str) -> str:

@@ -37,7 +37,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Range", "known_profiles", "problem", "read_file", "read_mapping", "read_profile", "read_text"]
+__all__ = [
+    "Range",
+    "known_profiles",
+    "problem",
+    "profile_table",
+    "read_file",
+    "read_mapping",
+    "read_profile",
+    "read_text",
+]
 
 T = TypeVar("T")
 
@@ -85,19 +94,67 @@ def read_profile(cls: type[T], name_or_path: str | os.PathLike[str], folder: Pat
         kind: ``"cluster"`` or ``"device"``; stands in messages.
 
     Raises:
-        ProfileError: no such profile (the message lists the known ones), or :func:`read_file`'s.
+        ProfileError: no such profile (the message lists the known ones), one that extends itself, or
+            :func:`read_file`'s.
     """
+    source, table = profile_table(name_or_path, folder, kind=kind)
+    return read_mapping(cls, table, source)
+
+
+def profile_table(
+    name_or_path: str | os.PathLike[str], folder: Path, *, kind: str
+) -> tuple[str, dict[str, Any]]:
+    """What messages call a profile, and its figures: with ``base = NAME|FILE`` those of the base, but
+    for those that the file has itself. A base's ``table`` comes with its full path.
+
+    Raises ProfileError as :func:`read_profile` does.
+    """
+    path, source = _file_of(name_or_path, folder, kind)
+    return source, _extended(path, source, folder, kind, (path.resolve(),))
+
+
+def _file_of(name_or_path: str | os.PathLike[str], folder: Path, kind: str) -> tuple[Path, str]:
     text = os.fspath(name_or_path)
-    if isinstance(name_or_path, str) and not text.endswith(".toml") and os.sep not in text:
-        path = folder / f"{text}.toml"
-        if not path.is_file():
-            known = known_profiles(folder)
-            raise ProfileError(
-                f"{kind} profile: found {text!r}, expected one of {', '.join(known)},"
-                f" or the path of a .toml file{_suggestion(text, known)}"
-            )
-        return read_file(cls, path, source=path.name)
-    return read_file(cls, Path(text))
+    if not isinstance(name_or_path, str) or text.endswith(".toml") or os.sep in text:
+        return Path(text), text
+    path = folder / f"{text}.toml"
+    if not path.is_file():
+        known = known_profiles(folder)
+        raise ProfileError(
+            f"{kind} profile: found {text!r}, expected one of {', '.join(known)},"
+            f" or the path of a .toml file{_suggestion(text, known)}"
+        )
+    return path, path.name
+
+
+def _extended(path: Path, source: str, folder: Path, kind: str, passed: tuple[Path, ...]) -> dict[str, Any]:
+    own = _table_of(_text_of(path, source), source)
+    if "base" not in own:
+        return own
+    named = own.pop("base")
+    if not isinstance(named, str) or not named.strip() or not named.isprintable():
+        raise ProfileError(f"{source}: base: found {_found(named)}, expected the name or file of a profile")
+    if named.endswith(".toml") or os.sep in named:
+        named = path.parent / named
+    try:
+        base_path, base_source = _file_of(named, folder, kind)
+    except ProfileError as error:
+        raise ProfileError(f"{source}: base: {error}") from None
+    if base_path.resolve() in passed:
+        raise ProfileError(f"{source}: base: found {base_source}, which extends this profile itself")
+    base = _extended(base_path, base_source, folder, kind, (*passed, base_path.resolve()))
+    if isinstance(base.get("table"), str):
+        base["table"] = str(base_path.parent.absolute() / base["table"])
+    return _merged(base, own)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in own.items():
+        under = base.get(key)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        out[key] = _merged(under, value) if both and under is not None else value
+    return out
 
 
 def read_file(cls: type[T], path: Path, *, source: str | None = None) -> T:
@@ -107,6 +164,10 @@ def read_file(cls: type[T], path: Path, *, source: str | None = None) -> T:
         ProfileError: unreadable, not UTF-8, not TOML, or a figure is missing, unknown or out of range.
     """
     source = str(path) if source is None else source
+    return read_text(cls, _text_of(path, source), source)
+
+
+def _text_of(path: Path, source: str) -> str:
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST_FILE_BYTES + 1)
@@ -114,21 +175,24 @@ def read_file(cls: type[T], path: Path, *, source: str | None = None) -> T:
             raise ProfileError(
                 f"{source}: found more than {LARGEST_FILE_BYTES >> 20} MiB, expected a profile in TOML"
             )
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except OSError as error:
         raise ProfileError(f"{source}: found {error.strerror}, expected a readable TOML file") from error
     except UnicodeDecodeError as error:
         raise ProfileError(f"{source}: found bytes that are not UTF-8, expected TOML text") from error
-    return read_text(cls, text, source)
+
+
+def _table_of(text: str, source: str) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: integers of 5,000 digits
+        raise ProfileError(f"{source}: found {error}, expected valid TOML") from error
+    return table
 
 
 def read_text(cls: type[T], text: str, source: str) -> T:
     """Reads TOML text (a file's, or what a graph's metadata holds)."""
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: integers of 5,000 digits
-        raise ProfileError(f"{source}: found {error}, expected valid TOML") from error
-    return read_mapping(cls, table, source)
+    return read_mapping(cls, _table_of(text, source), source)
 
 
 def read_mapping(cls: type[T], table: Mapping[str, Any], source: str) -> T:

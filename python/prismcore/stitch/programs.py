@@ -43,10 +43,11 @@ class RowOps:
     ref: Ints  #: into ``kernels`` or ``communicators``, of a mark into the labels of steps, by kind
     peer: Ints  #: rank of the other side of a send or recv; -1
     tag: Ints
-    kernels: Sequence[str | Kernel]
+    kernels: Sequence[str | Kernel]  #: a name alone where nothing tells the launch
     communicators: Sequence[tuple[str, tuple[int, ...]]]  #: name, members
     bytes: Ints | None = None
     dtype: Ints | None = None  #: ``DataType``; None: not known
+    detail: Ints | None = None  #: ``CopyDirection`` of copies; 0 elsewhere
     provenance: Ints | None = None  #: ``Provenance`` of the durations; None: all were measured
     has_host: bool = False
     """Lane 0 is the host: its rows take the host's time, and what it waits for it synchronises with. Rows of
@@ -62,6 +63,7 @@ class RowOps:
             tag=self.tag[chosen],
             bytes=None if self.bytes is None else self.bytes[chosen],
             dtype=None if self.dtype is None else self.dtype[chosen],
+            detail=None if self.detail is None else self.detail[chosen],
             provenance=None if self.provenance is None else self.provenance[chosen],
         )
 
@@ -154,7 +156,8 @@ def _laid_out(
     follows = np.zeros(count, dtype=bool)
     follows[:-1] = rows.launch[1:] == rows.launch[:-1]
     part["kind"], part["stream"], part["tag"] = ops.kind, stream, ops.tag
-    part["detail"] = np.where(ops.kind == OpKind.MARK, int(MarkKind.ITERATION), 0)
+    detail = 0 if ops.detail is None else ops.detail
+    part["detail"] = np.where(ops.kind == OpKind.MARK, int(MarkKind.ITERATION), detail)
     provenance = int(Provenance.MEASURED) if ops.provenance is None else ops.provenance
     part["flags"] = provenance | np.where(follows, int(OpFlag.GROUP_CONTINUES), 0)
     refs = (communicates, ops.kind == OpKind.KERNEL, ops.kind == OpKind.MARK)

@@ -64,10 +64,14 @@ class Collective:
 
 @dataclass(kw_only=True, slots=True)
 class Communicators:
-    """``ref`` has shape [rows]: into ``communicators``; -1 where a row is no part of a meeting."""
+    """``ref`` has shape [rows]: into ``communicators``; -1 where a row is no part of a meeting.
+
+    ``told``: of each communicator, members as the trace has them, those without a trace among them; None
+    where it does not tell."""
 
     ref: Ints
     communicators: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    told: list[Members | None] = field(default_factory=list)
 
 
 def find_meetings(
@@ -87,7 +91,7 @@ def find_meetings(
     for rank, collectives in of_ranks:
         for collective in collectives:
             lists.setdefault(collective.communicator, {}).setdefault(rank, []).append(collective)
-    communicators: list[tuple[str, tuple[int, ...]]] = []
+    found = Communicators(ref=ref)
     said: list[str] = []
     for (name, told), of_rank in lists.items():
         if told is not None:
@@ -101,14 +105,15 @@ def find_meetings(
                         ids[collective.row] = meeting[0].row
                         collective.bytes = most if most else collective.bytes
             for collective in (c for one in series for c in one):
-                ref[collective.row] = len(communicators)
-            communicators.append((name, members))
+                ref[collective.row] = len(found.communicators)
+            found.communicators.append((name, members))
+            found.told.append(told)
     warnings += said[:TOLD]
     if len(said) > TOLD:
         warnings.append(f"{len(said) - TOLD:,} more of what communicators lack, or do not agree on")
     numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
     meetings = Meetings(id=numbers, size=np.bincount(numbers)[numbers])
-    return meetings, Communicators(ref=ref, communicators=communicators)
+    return meetings, found
 
 
 _Alike = list[tuple[tuple[int, ...], list[list[Collective]]]]

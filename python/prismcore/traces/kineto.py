@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from prismcore.errors import TraceError
-from prismcore.graph import Graph, OpKind
+from prismcore.graph import Graph, Kernel, OpKind
 from prismcore.rank_list import MAX_RANK, format_absent, format_ranks
 from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows, last_before
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.waits import Waits, shown_waits
-from prismcore.traces.collectives import find_meetings
+from prismcore.traces.collectives import Members, find_meetings
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
+from prismcore.traces.kineto_kernels import copy_directions, kernels_of
 from prismcore.traces.kineto_meetings import collectives_of
 from prismcore.traces.kineto_ops import HOST, RankOps, Step, rank_ops, steps_of
 
@@ -44,6 +45,8 @@ class MeasuredTraces:
     rows: Rows
     ops: RowOps
     meetings: Meetings
+    named: Ints  #: of device ops: number of their name in ``ops.kernels``
+    told_members: list[Members | None]  #: of ``ops.communicators``; None: taken from the traces
     waits: Waits
     timing: Timing
     measured_end_ns: Ints  #: [ranks, steps]: when host and device had come to the end of each step
@@ -146,7 +149,7 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         warnings.append(
             f"{circles:,} waits between streams that contradict the order of collectives are left out"
         )
-    kernels, refs = _named(parts)
+    kernels, refs, directions = _named(parts)
     kind = np.concatenate([part.kind for part in parts])
     meets = communicators.ref >= 0
     return MeasuredTraces(
@@ -161,9 +164,12 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
             kernels=kernels,
             communicators=communicators.communicators,
             bytes=sizes,
+            detail=directions,
             has_host=True,
         ),
         meetings=meetings,
+        named=refs,
+        told_members=communicators.told,
         waits=waits,
         timing=time_rows(rows, waits, meetings),
         measured_end_ns=_step_ends(rows, kind),
@@ -332,15 +338,18 @@ def _step_ends(rows: Rows, kind: Ints) -> Ints:
     return np.array(ends)
 
 
-def _named(parts: Sequence[_RankRows]) -> tuple[list[str], Ints]:
-    """Names of kernels, and for each row the number of its name, of a mark that of its step."""
-    kernels: dict[str, int] = {}
-    refs = []
+def _named(parts: Sequence[_RankRows]) -> tuple[list[Kernel], Ints, Ints]:
+    """Kernels, and for each row the number of its own, of a mark that of its step; directions of copies."""
+    kernels: dict[Kernel, int] = {}
+    refs, details = [], []
     for part in parts:
         ref = np.where(part.kind == OpKind.MARK, part.step, 0)
         rows = np.flatnonzero((part.kept >= 0) & (part.lane != HOST))
-        events = part.ops.event[part.kept[rows]]
-        for row, name in zip(rows.tolist(), part.trace.texts(events), strict=True):
-            ref[row] = kernels.setdefault(name, len(kernels))
+        found, number = kernels_of(part.trace, part.ops, part.kept[rows])
+        ref[rows] = np.array([kernels.setdefault(k, len(kernels)) for k in found], dtype=np.int64)[number]
         refs.append(ref)
-    return list(kernels), np.concatenate(refs)
+        detail = np.zeros(len(ref), dtype=np.int64)
+        copies = np.flatnonzero((part.kept >= 0) & (part.kind == OpKind.COPY))
+        detail[copies] = copy_directions(part.trace, part.ops.event[part.kept[copies]])
+        details.append(detail)
+    return list(kernels), np.concatenate(refs), np.concatenate(details)

@@ -38,7 +38,9 @@ DETAILS = (
 )
 #: The event that torch writes for each call of torch.distributed, and what is kept of it in addition.
 COMMUNICATION = "record_param_comms"
-COMMUNICATION_DETAILS = ("Concrete Inputs", "Input Dims", "Input type", "Ev Idx")
+#: Ops whose kernels are matrix products; of them the same is kept, where shapes were recorded.
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+NAMED_DETAILS = ("Concrete Inputs", "Input Dims", "Input type", "Ev Idx")
 #: Stacks of Python functions are most of a trace that has them, and tell nothing here.
 LEFT_OUT = ("python_function",)
 
@@ -64,6 +66,8 @@ class KinetoTrace:
     device: _Ints
     stream: _Ints
     bytes: _Ints
+    launched: _Ids  #: kernels whose launch is told, shape [launched]
+    launches: _Ids  #: grid, block and shared bytes of those, shape [launched, 7]
     details: dict[int, dict[str, str]]  #: by event: arguments, as texts or JSON
     text_bytes: int  #: length of the JSON
     warnings: list[str] = field(default_factory=list)
@@ -90,8 +94,8 @@ def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
         os.fsencode(file),
         left_out=list(LEFT_OUT),
         details=list(DETAILS),
-        named=[COMMUNICATION],
-        named_keys=list(COMMUNICATION_DETAILS),
+        named=[COMMUNICATION, *PRODUCTS],
+        named_keys=list(NAMED_DETAILS),
     )
     warnings = []
     if found.damaged:
@@ -124,6 +128,8 @@ def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
         device=found.device,
         stream=found.stream,
         bytes=found.bytes,
+        launched=found.launched,
+        launches=found.launches,
         details=details,
         text_bytes=found.text_bytes,
         warnings=warnings,

@@ -1,0 +1,257 @@
+"""Profiles that extend others by what was measured."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prismcore.calibrate.collectives import CollectiveRow, LinkFit, collective_rows, fit_links
+from prismcore.calibrate.device import base_for, check_base
+from prismcore.calibrate.figures import CopyRow, HostRow, copy_rows, host_rows, pcie_bandwidth
+from prismcore.calibrate.kernels import FamilyFit, KernelRow, fit_families, kernel_rows, table_rows
+from prismcore.calibrate.samples import Samples
+from prismcore.errors import ProfileError, TraceError
+from prismcore.profiles.cluster import ClusterProfile, default_cluster_for, load_cluster
+from prismcore.profiles.device import DeviceProfile, load_device
+from prismcore.profiles.timing_table import TimingRow, write_table
+from prismcore.profiles.toml_text import toml_text
+
+__all__ = ["LEAST_SAMPLES", "Calibrated", "calibrate"]
+
+LEAST_SAMPLES = 3
+WIDE = 1.5  # p90 over p10 of rows that are told as doubtful
+RESOLVED_NS = 10_000  # below, whole microseconds of older traces spread by as much
+
+
+@dataclass(kw_only=True, slots=True)
+class Calibrated:
+    """What was found, and the profiles that follow from it.
+
+    ``device`` is the base with new figures and ``table``; ``cluster`` None where no collective told
+    anything.
+    """
+
+    samples: Samples
+    least: int
+    base: str
+    base_cluster: str | None
+    device: DeviceProfile
+    cluster: ClusterProfile | None
+    table: list[TimingRow]
+    kernels: list[KernelRow]
+    families: list[FamilyFit]
+    collectives: list[CollectiveRow]
+    links: list[LinkFit]
+    copies: list[CopyRow]
+    host: list[HostRow]
+    pcie: float | None
+    warnings: list[str]
+
+    def files(self, profile: Path) -> tuple[Path, Path, Path | None]:
+        """Names of the device profile, its table and the cluster profile beside it, if there is one."""
+        cluster = profile.with_suffix(".cluster.toml") if self.cluster is not None else None
+        return profile, profile.with_suffix(".kernels.csv"), cluster
+
+    def save(self, profile: Path) -> list[Path]:
+        """Writes ``NAME.toml``, ``NAME.kernels.csv`` and, where there are collectives, ``NAME.cluster.toml``;
+        returns their names. The profiles extend their bases. Raises OSError where one cannot be written."""
+        main, table, cluster = self.files(profile)
+        write_table(table, self.table)
+        main.write_text(toml_text(self._device_table(main, table.name)), encoding="utf-8")
+        if cluster is None:
+            return [main, table]
+        cluster.write_text(toml_text(self._cluster_table(cluster)), encoding="utf-8")
+        return [main, table, cluster]
+
+    def _device_table(self, path: Path, table: str) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "base": _reference(self.base, path),
+            "compared_with": f"{self._words()}, to which figures and table were fitted",
+            "table": table,
+        }
+        if self.pcie is not None:
+            out["pcie_bandwidth"] = self.device.pcie_bandwidth
+        shares = {fit.family: fit.share for fit in self.families if fit.share is not None}
+        host = {row.figure: row.value_ns for row in self.host if row.value_ns is not None}
+        return out | ({"efficiency": shares} if shares else {}) | ({"host": host} if host else {})
+
+    def _cluster_table(self, path: Path) -> dict[str, Any]:
+        out: dict[str, Any] = {"base": _reference(self.base_cluster or "", path)}
+        for fit in self.links:
+            if fit.protocol == "messages":
+                part, latency, rate = (
+                    ("p2p", "intra_latency_us", "nvlink_gbps")
+                    if fit.where == "one_node"
+                    else ("p2p", "inter_latency_us", "nic_gbps")
+                )
+                messages = out.setdefault(part, {})
+                messages |= {latency: fit.latency_us} if fit.latency_us is not None else {}
+                messages |= {rate: fit.bandwidth} if fit.bandwidth is not None else {}
+                continue
+            graphs = out.setdefault(fit.where, {"compared_with": f"{self._words()}, to which it was fitted"})
+            calibration = graphs.setdefault("calibration", {})
+            if fit.bandwidth is not None:
+                calibration.setdefault("bandwidth_efficiency", {})[fit.protocol] = fit.bandwidth
+            if fit.latency_us is not None:
+                calibration.setdefault("extra_latency_us", {})[fit.protocol] = fit.latency_us
+        return out
+
+    def _words(self) -> str:
+        device = self.samples.device
+        return f"traces of {self.samples.source}" + (f" on {device.name}" if device is not None else "")
+
+
+def calibrate(
+    samples: Samples,
+    *,
+    base: str | None = None,
+    cluster: str | None = None,
+    least: int = LEAST_SAMPLES,
+) -> Calibrated:
+    """Fits a device profile and a cluster profile to samples.
+
+    Args:
+        samples: of :func:`prismcore.calibrate.from_traces.samples_of_traces` or ``from_graph``.
+        base: device profile to extend, name or file; None: the shipped one of the device that the traces
+            name.
+        cluster: cluster profile to extend; None: the one that belongs to the base, where there is one.
+        least: samples that a row of the table, and a median of collectives, needs.
+
+    Raises:
+        TraceError: no kernel has enough samples, the traces are of another device than the base or of one
+            without a profile, or ``cluster`` is given and no collective is of use.
+        ProfileError: a base cannot be read.
+    """
+    warnings = list(samples.warnings)
+    base = _base_of(samples, base, warnings)
+    profile = load_device(base)
+    rows = kernel_rows(samples.kernels, profile, least)
+    if not any(row.in_table for row in rows):
+        most = max((row.measured.count for row in rows), default=0)
+        raise TraceError(
+            f"{samples.source}: no kernel with at least {least} samples found, where the most frequent of "
+            f"{len(rows):,} has {most}; expected more steps or ranks (or --least-samples)"
+        )
+    device = copy.deepcopy(profile)
+    families = fit_families(rows, profile)
+    for fit in families:
+        if fit.share is not None:
+            setattr(device.efficiency, fit.family, fit.share)
+    pcie = pcie_bandwidth(samples.copies, profile, least)
+    if pcie is not None:
+        device.pcie_bandwidth = pcie
+    host = host_rows(samples.host, profile)
+    for row in host:
+        if row.value_ns is not None:
+            setattr(device.host, row.figure, row.value_ns)
+    device.rows = _with_base_rows(table_rows(samples.kernels, rows, least), profile)
+
+    named = cluster if cluster is not None else _cluster_of(base)
+    fitted, links, collectives = None, list[LinkFit](), list[CollectiveRow]()
+    if named is not None:
+        base_cluster = load_cluster(named)
+        fitted, links = fit_links(samples.collectives, base_cluster, least)
+        collectives = collective_rows(samples.collectives, base_cluster, fitted, least)
+    if cluster is not None and not links:
+        raise TraceError(
+            f"{samples.source}: {_collectives_words(samples, least)}, expected some for the cluster profile "
+            f"({cluster}); leave out --cluster for a device profile alone"
+        )
+    warnings += _doubts(samples, rows, host)
+    if not links:
+        warnings.append(
+            f"no cluster profile: {_collectives_words(samples, least)}"
+            if named is not None
+            else f"no cluster profile: none belongs to {base}; name one to extend (--cluster)"
+        )
+    return Calibrated(
+        samples=samples,
+        least=least,
+        base=base,
+        base_cluster=named,
+        device=device,
+        cluster=fitted if links else None,
+        table=device.rows,
+        kernels=rows,
+        families=families,
+        collectives=collectives,
+        links=links,
+        copies=copy_rows(samples.copies),
+        host=host,
+        pcie=pcie,
+        warnings=warnings,
+    )
+
+
+def _base_of(samples: Samples, base: str | None, warnings: list[str]) -> str:
+    if samples.device is None:
+        if base is None:
+            raise TraceError(
+                f"{samples.source}: the device is not told (deviceProperties), expected the profile to "
+                "extend (--base)"
+            )
+        warnings.append(f"the traces do not tell their device: taken to be that of {base}")
+    elif base is None:
+        return base_for(samples.device)
+    else:
+        check_base(samples.device, base, load_device(base))
+    return base
+
+
+def _cluster_of(base: str) -> str | None:
+    try:
+        return default_cluster_for(base)
+    except ProfileError:
+        return None
+
+
+def _reference(base: str, path: Path) -> str:
+    """The base as the profile at ``path`` names it: a shipped one by name, a file by its way from there."""
+    name = base.removeprefix("virtual:")
+    if not name.endswith(".toml") and os.sep not in name:
+        return name
+    return os.path.relpath(Path(name).absolute(), path.absolute().parent)
+
+
+def _with_base_rows(rows: list[TimingRow], profile: DeviceProfile) -> list[TimingRow]:
+    """New rows, and those of the base's table that they do not replace."""
+    known = {(row.name, row.shape) for row in rows}
+    return rows + [row for row in profile.rows if (row.name, row.shape) not in known]
+
+
+def _collectives_words(samples: Samples, least: int) -> str:
+    left_out = ", ".join(f"{count:,} {why}" for why, count in samples.collectives_left_out.items())
+    few = sum(len(durations) for durations in samples.collectives.values())
+    parts = ([f"{few:,} with fewer than {least} samples of a size"] if few else []) + (
+        [left_out] if left_out else []
+    )
+    return f"no collectives of use found ({'; '.join(parts)})" if parts else "no collectives found"
+
+
+def _doubts(samples: Samples, rows: list[KernelRow], host: list[HostRow]) -> list[str]:
+    """What to distrust in the result."""
+    out = []
+    whole = max(samples.device_ns, 1)
+    nameless = [row for row in rows if row.base.family == "gemm" and row.shape.m == 0]
+    if nameless:
+        share = sum(row.total_ns for row in nameless) / whole
+        out.append(
+            f"{sum(row.measured.count for row in nameless):,} products without dimensions ({share:.1%} of "
+            "kernel time): their rows are found by imported graphs alone; record_shapes=True tells dimensions"
+        )
+    wide = [row for row in rows if row.in_table and row.measured.p90_ns > WIDE * max(row.measured.p10_ns, 1)]
+    wide = [row for row in wide if row.measured.median_ns >= RESOLVED_NS]
+    if wide:
+        share = sum(row.total_ns for row in wide) / whole
+        out.append(
+            f"{len(wide):,} rows of the table spread by more than {WIDE:g} times between their tenth and "
+            f"ninetieth percentile ({share:.1%} of kernel time): they stand for different work"
+        )
+    if any(row.value_ns is not None for row in host):
+        out.append("host figures hold what the profiler itself costs: they bound a run without it from above")
+    for why, count in samples.collectives_left_out.items():
+        out.append(f"{count:,} collectives left out: {why}")
+    return out

@@ -1,0 +1,102 @@
+"""Which device traces were measured on, and which profile is of that device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from prismcore.calibrate.samples import FoundDevice
+from prismcore.errors import TraceError
+from prismcore.profiles.device import DeviceProfile, device_profiles, load_device
+from prismcore.traces.kineto_file import KinetoTrace
+
+__all__ = ["base_for", "check_base", "found_device"]
+
+#: Totals of one card differ this much between drivers.
+MEMORY_TOLERANCE = 0.05
+
+
+def found_device(traces: Sequence[KinetoTrace]) -> FoundDevice | None:
+    """The device that the kernels of all traces ran on, by ``deviceProperties``; None where no trace tells.
+
+    Raises TraceError where traces are of different devices.
+    """
+    first: tuple[FoundDevice, str] | None = None
+    for trace in traces:
+        for device in _devices(trace):
+            if first is None:
+                first = device, trace.path
+            elif device != first[0]:
+                raise TraceError(
+                    f"{trace.path}: {_words(device)} found, where {first[1]} is of {_words(first[0])}; "
+                    "expected traces of one kind of device"
+                )
+    return None if first is None else first[0]
+
+
+def base_for(device: FoundDevice) -> str:
+    """Name of the shipped profile of that device. Raises TraceError where there is none."""
+    for name in device_profiles():
+        if not _differences(device, load_device(name)):
+            return name
+    raise TraceError(
+        f"{_words(device)} found, expected a device with a profile ({', '.join(device_profiles())}); name "
+        "one to extend, of your own or near it (--base)"
+    )
+
+
+def check_base(device: FoundDevice, base: str, profile: DeviceProfile) -> None:
+    """Raises TraceError where the traces are of another device than the profile."""
+    differences = _differences(device, profile)
+    if differences:
+        raise TraceError(
+            f"traces of {_words(device)} found, expected those of {profile.name} ({base}), which has "
+            f"{', '.join(differences)}; name a profile of that device (--base)"
+        )
+
+
+def _differences(device: FoundDevice, profile: DeviceProfile) -> list[str]:
+    out = []
+    if device.compute_capability != profile.compute_capability:
+        out.append(f"compute capability {'.'.join(map(str, profile.compute_capability))}")
+    if device.sms != profile.sms:
+        out.append(f"{profile.sms} SMs")
+    if abs(device.memory_bytes / profile.memory_bytes - 1) > MEMORY_TOLERANCE:
+        out.append(f"{profile.memory_bytes:,} bytes of memory")
+    return out
+
+
+def _words(device: FoundDevice) -> str:
+    major, minor = device.compute_capability
+    return (
+        f"{device.name} (compute capability {major}.{minor}, {device.sms} SMs, {device.memory_bytes:,} bytes)"
+    )
+
+
+def _devices(trace: KinetoTrace) -> list[FoundDevice]:
+    """Of those that its device ops ran on."""
+    listed = trace.header.get("deviceProperties")
+    if not isinstance(listed, list):
+        return []
+    used = set(np.unique(trace.device[trace.of("kernel", "gpu_memcpy", "gpu_memset")]).tolist())
+    found = []
+    for entry in listed:
+        device = _device(entry)
+        if device is not None and (entry.get("id") in used or len(listed) == 1):
+            found.append(device)
+    return list(dict.fromkeys(found))
+
+
+def _device(entry: Any) -> FoundDevice | None:
+    if not isinstance(entry, dict):
+        return None
+    numbers = [entry.get(key) for key in ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")]
+    name = entry.get("name")
+    if not isinstance(name, str) or not all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers
+    ):
+        return None
+    major, minor, sms, memory = (int(n) for n in numbers if n is not None)
+    return FoundDevice(name=name, compute_capability=(major, minor), sms=sms, memory_bytes=memory)

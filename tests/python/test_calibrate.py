@@ -1,0 +1,407 @@
+"""Calibration: profiles come back from traces that follow them; what cannot be is refused."""
+
+import dataclasses
+import json
+
+import calibrate_jobs
+import numpy as np
+import pytest
+import test_cli
+from calibrate_jobs import A100, ADD, PRODUCT, SOFTMAX, Job
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from prismcore import replay
+from prismcore.calibrate import calibrate, merged_samples
+from prismcore.calibrate.collectives import fit_links
+from prismcore.calibrate.from_graph import samples_of_graph
+from prismcore.calibrate.from_traces import samples_of_traces
+from prismcore.calibrate.samples import CollectiveKey
+from prismcore.cli.main import main
+from prismcore.comm import collective_cost
+from prismcore.cost import KernelShape, kernel_cost
+from prismcore.errors import ProfileError, TraceError
+from prismcore.graph import OpKind
+from prismcore.profiles.cluster import cluster_text, load_cluster, parse_cluster
+from prismcore.profiles.device import load_device
+from prismcore.profiles.toml_text import toml_text
+from prismcore.traces.kineto import read_kineto_set, stitch_kineto
+
+MIB = 1 << 20
+SIZES = (16 << 10, 256 << 10, 2 * MIB, 64 * MIB, 512 * MIB)
+ELEMENTS = (40_000, 100_000, 250_000)  # blocks
+
+
+def job_of(device, cluster, *, late=(0, 3000, 70_000, 0), gap=50_000, repeats=3):
+    job = Job(device=device, cluster=cluster, late_ns=list(late), gap_ns=gap)
+    for _ in range(repeats):
+        for blocks in ELEMENTS:
+            job.kernel(ADD, blocks)
+            job.kernel(SOFTMAX, blocks)
+        job.product(4096, 4096, 1024)
+        job.product(8192, 2048, 4096, split_ns=10_000)
+        job.kernel("triton_poi_fused_7", 777, duration=43_210)
+        job.copy(32 * MIB)
+        job.synchronise()
+        for blocks in (1, 2, 3, 4, 5):  # short: the device waits for the host
+            job.kernel(ADD, blocks)
+        job.synchronise()
+        for size in SIZES:
+            job.all_reduce(size)
+    return job
+
+
+def samples_in(folder):
+    files = sorted(folder.glob("*.json"))
+    return samples_of_traces(read_kineto_set(files))
+
+
+@settings(max_examples=5, deadline=None, phases=(Phase.generate,))  # a job each: too slow to shrink
+@given(
+    shares=st.tuples(*[st.floats(0.3, 0.95)] * 3),
+    links=st.tuples(
+        st.tuples(*[st.floats(0, 40)] * 2),  # latencies of LL and Simple, us
+        st.tuples(*[st.floats(0.4, 0.99)] * 2),  # shares of their bandwidth
+    ),
+    gap=st.integers(10_000, 400_000),
+    late=st.lists(st.integers(0, 500_000), min_size=2, max_size=8),
+)
+def test_the_profiles_that_a_job_follows_come_back(tmp_path_factory, shares, links, gap, late):
+    latency, bandwidth = links
+    folder = tmp_path_factory.mktemp("job")
+    device, cluster = load_device("a100"), load_cluster("a100-8x")
+    device.efficiency.gemm, device.efficiency.elementwise, device.efficiency.softmax = shares
+    device.pcie_bandwidth = 19.5e9
+    calibration = cluster.one_node.calibration
+    calibration.extra_latency_us.ll, calibration.extra_latency_us.simple = latency
+    calibration.bandwidth_efficiency.ll, calibration.bandwidth_efficiency.simple = bandwidth
+    job = job_of(device, cluster, late=late, gap=gap)
+    found = calibrate(samples_in(job.write(folder / "traces")))
+
+    assert (found.base, found.base_cluster) == ("a100", "a100-8x")
+    found_shares = found.device.efficiency
+    assert (found_shares.gemm, found_shares.elementwise, found_shares.softmax) == pytest.approx(
+        shares, rel=0.01
+    )
+    assert found.device.pcie_bandwidth == pytest.approx(19.5e9, rel=1e-3)
+    assert found.device.host.launch_ns == gap
+    core = found.cluster.to_core()
+    for size in SIZES:
+        members = range(len(late))
+        cost = collective_cost("all_reduce", size, members, cluster=core)
+        wanted = collective_cost("all_reduce", size, members, cluster=cluster)
+        assert cost.duration_ns == pytest.approx(wanted.duration_ns, rel=2e-3)
+    assert {(fit.protocol, fit.latency_us is not None) for fit in found.links} >= {
+        ("ll", True),
+        ("simple", True),
+    }
+
+
+def test_tables_give_what_was_measured(tmp_path):
+    device, cluster = load_device("a100"), load_cluster("a100-8x")
+    device.efficiency.gemm = 0.61
+    job = job_of(device, cluster)
+    found = calibrate(samples_in(job.write(tmp_path / "traces")))
+    files = found.save(tmp_path / "own.toml")
+    assert [path.name for path in files] == ["own.toml", "own.kernels.csv", "own.cluster.toml"]
+    loaded = load_device(files[0])
+    core = loaded.to_core()
+    assert (loaded.sms, loaded.name) == (108, device.name)
+    for shape in ((4096, 4096, 1024), (8192, 2048, 4096)):  # n, k, m
+        product = KernelShape(dtype="bfloat16", n=shape[0], k=shape[1], m=shape[2], batch=1, transposes=2)
+        cost = kernel_cost("gemm_lt:bias", product, core)
+        assert (cost.duration_ns, cost.provenance) == (job.product(*shape), "table")
+    fused = KernelShape(grid=(777, 1, 1), block=(128, 1, 1), shared_bytes=64)
+    assert kernel_cost("triton_poi_fused_7", fused, core).duration_ns == 43_210
+    assert kernel_cost("triton_poi_fused_7", fused, load_device("a100").to_core()).provenance == "unknown"
+    unseen = KernelShape(dtype="bfloat16", n=4096, k=4096, m=4096, batch=1)
+    assert kernel_cost("gemm", unseen, core).provenance == "model"
+
+
+def test_an_imported_graph_replays_by_the_table_as_it_was_measured(tmp_path):
+    job = job_of(load_device("a100"), load_cluster("a100-8x"))
+    graph = stitch_kineto(read_kineto_set(sorted(job.write(tmp_path / "traces").glob("*.json")))).graph()
+    found = calibrate(samples_in(tmp_path / "traces"))
+    files = found.save(tmp_path / "own.toml")
+    measured = replay(graph)
+    device, cluster = load_device(files[0]), load_cluster(files[2])
+    again = replay(graph, device=device, cluster=cluster)
+    assert again.iteration_time_ns.tolist() == pytest.approx(measured.iteration_time_ns.tolist(), rel=1e-3)
+    assert again.provenance["unknown"] == 0
+    assert again.provenance["table"] > 0.2
+    assert again.provenance["table"] + again.provenance["model"] == pytest.approx(1)
+
+    graph_samples = samples_of_graph(graph, "job.prism")
+    by_traces = samples_in(tmp_path / "traces")
+    assert {k: sorted(v) for k, v in graph_samples.kernels.items()} == {
+        k: sorted(v) for k, v in by_traces.kernels.items()
+    }
+    assert {(k.kind, k.bytes): sorted(v) for k, v in graph_samples.collectives.items()} == {
+        (k.kind, k.bytes): sorted(v) for k, v in by_traces.collectives.items()
+    }
+    assert not graph_samples.host
+    refound = calibrate(graph_samples, base="a100")
+    assert {row.name: row.duration_ns for row in refound.table} == {
+        row.name: row.duration_ns for row in found.table
+    }
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    u=st.floats(0, 100),
+    share=st.floats(0.2, 1),
+    nodes=st.sampled_from([1, 2, 4]),
+    kind=st.sampled_from([OpKind.ALL_REDUCE, OpKind.ALL_GATHER, OpKind.REDUCE_SCATTER, OpKind.ALL_TO_ALL]),
+    outliers=st.booleans(),
+)
+def test_links_come_back_for_every_kind_and_group(u, share, nodes, kind, outliers):
+    base = load_cluster("a100-8x")
+    truth = load_cluster("a100-8x")
+    graphs = truth.one_node if nodes == 1 else truth.multi_node
+    for protocol in ("ll", "ll128", "simple"):
+        setattr(graphs.calibration.extra_latency_us, protocol, u)
+        setattr(graphs.calibration.bandwidth_efficiency, protocol, share)
+    if kind == OpKind.ALL_TO_ALL:  # of its own in [p2p]
+        truth = load_cluster("a100-8x")
+        rate = "nvlink_gbps" if nodes == 1 else "nic_gbps"
+        setattr(truth.p2p, rate, getattr(truth.p2p, rate) * share)
+        setattr(truth.p2p, "intra_latency_us" if nodes == 1 else "inter_latency_us", u)
+    members = tuple(range(8 * nodes))
+    core = truth.to_core()
+    collectives = {}
+    for size in (1 << power for power in range(12, 31, 2)):
+        cost = collective_cost(kind.name.lower(), size, members, cluster=core)
+        durations = [cost.duration_ns] * 5 + ([cost.duration_ns * 9] * 2 if outliers else [])
+        collectives[CollectiveKey(kind=kind, bytes=size, members=members)] = np.array(durations)
+    fitted, fits = fit_links(collectives, base, 3)
+    assert fits
+    found = fitted.to_core()
+    for key, durations in collectives.items():
+        cost = collective_cost(kind.name.lower(), key.bytes, members, cluster=found)
+        assert cost.duration_ns == pytest.approx(durations[0], rel=0.01)
+    # where one figure alone is told, the other stays the base's
+    for fit in fits:
+        assert fit.latency_us is not None or fit.bandwidth is not None
+
+
+def test_one_size_tells_one_figure():
+    base = load_cluster("a100-8x")
+    key = CollectiveKey(kind=OpKind.ALL_REDUCE, bytes=64 * MIB, members=tuple(range(8)))
+    slow = collective_cost("all_reduce", 64 * MIB, range(8), cluster=base).duration_ns * 2
+    fitted, (fit,) = fit_links({key: np.full(5, slow)}, base, 3)
+    assert (fit.latency_us, fit.base_latency_us) == (None, 31.1)
+    assert fit.bandwidth < 0.6
+    assert collective_cost("all_reduce", 64 * MIB, range(8), cluster=fitted).duration_ns == pytest.approx(
+        slow, rel=1e-3
+    )
+    assert fit_links({key: np.full(2, slow)}, base, 3)[1] == []
+
+
+def test_what_has_too_few_samples_stays_out_and_is_counted(tmp_path):
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
+    job.kernel(ADD, 100_000)
+    job.kernel(ADD, 100_000)
+    job.kernel(SOFTMAX, 100_000)
+    samples = samples_in(job.write(tmp_path / "traces"))
+    with pytest.raises(TraceError, match=r"at least 3 samples found.*most frequent of 2 has 2"):
+        calibrate(samples)
+    found = calibrate(samples, least=2)
+    assert [(row.in_table, row.measured.count) for row in found.kernels] == [(True, 2), (False, 1)]
+    assert len(found.table) == 1
+    assert found.cluster is None
+    assert "no cluster profile: no collectives found" in found.warnings
+    assert all(row.value_ns is None for row in found.host)
+
+
+@pytest.mark.parametrize(
+    ("device", "base", "message"),
+    [
+        (
+            {**A100, "numSms": 132},
+            "a100",
+            r"NVIDIA A100.*132 SMs.*expected those of NVIDIA A100.*108 SMs.*--base",
+        ),
+        ({**A100, "totalGlobalMem": 42_000_000_000}, "a100", "bytes of memory"),
+        (
+            {**A100, "computeMajor": 7, "name": "V100"},
+            None,
+            r"V100 .*expected a device with a profile \(a100",
+        ),
+        (
+            [A100, {**A100, "name": "Other"}],
+            None,
+            "Other .*found, where .*expected traces of one kind of device",
+        ),
+        (None, None, "the device is not told"),
+    ],
+)
+def test_another_device_is_refused(tmp_path, device, base, message):
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0, 0])
+    job.kernel(ADD, 100)
+    traces = read_kineto_set(sorted(job.write(tmp_path / "traces", device=device).glob("*.json")))
+    with pytest.raises(TraceError, match=message):
+        calibrate(samples_of_traces(traces), base=base, least=1)
+
+
+def test_collectives_whose_members_lack_a_trace_tell_nothing(tmp_path):
+    folder = job_of(load_device("a100"), load_cluster("a100-8x")).write(tmp_path / "traces")
+    (folder / "rank1_trace.json").unlink()
+    samples = samples_in(folder)
+    assert samples.collectives == {}
+    assert samples.collectives_left_out == {"members without a trace": 3 * len(SIZES)}
+    with pytest.raises(
+        TraceError, match=r"no collectives of use found \(15 members without a trace\).*--cluster"
+    ):
+        calibrate(samples, cluster="a100-8x")
+    assert calibrate(samples).cluster is None
+
+
+def test_jobs_of_different_devices_are_not_merged(tmp_path):
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
+    job.kernel(ADD, 100)
+    one = samples_in(job.write(tmp_path / "one"))
+    two = dataclasses.replace(one, device=dataclasses.replace(one.device, name="Other"))
+    with pytest.raises(TraceError, match="different devices"):
+        merged_samples([one, two])
+    both = merged_samples([one, one])
+    assert {len(durations) for durations in both.kernels.values()} == {2}
+    with pytest.raises(TraceError, match="no traces"):
+        merged_samples([])
+
+
+def run(capsys, *args):
+    code = main(["calibrate", *map(str, args)])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_command(tmp_path, capsys):
+    folder = job_of(load_device("a100"), load_cluster("a100-8x")).write(tmp_path / "traces")
+    code, out, _ = run(capsys, folder, "-o", tmp_path / "own.toml", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert list(report) == test_cli.CALIBRATE_KEYS
+    assert report["files"] == [
+        str(tmp_path / name) for name in ("own.toml", "own.kernels.csv", "own.cluster.toml")
+    ]
+    assert report["matched"]["table"] == pytest.approx(1)
+    assert {row["name"] for row in report["kernels"]} >= {"product", ADD, SOFTMAX, "triton_poi_fused_7"}
+    code, out, _ = run(capsys, folder, "-o", tmp_path / "own.toml")
+    assert code == 0
+    assert "next: prism replay JOB.prism --profile" in out
+    # a calibrated profile is a base like any other, and keeps its rows
+    code, out, _ = run(capsys, folder, "-o", tmp_path / "two.toml", "--base", tmp_path / "own.toml", "--json")
+    assert (code, json.loads(out)["base_cluster"]) == (0, None)
+    assert 'base = "own.toml"' in (tmp_path / "two.toml").read_text()
+    assert load_device(tmp_path / "two.toml").rows == load_device(tmp_path / "own.toml").rows
+
+
+PATHS = {"traces", "own.csv", "own.toml", "nowhere.json", "empty", "cut", "bare.toml"}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("traces", "-o", "own.csv"), 2, "expected a name that ends in .toml"),
+        (("nowhere.json", "-o", "own.toml"), 1, "nowhere.json"),
+        (("empty", "-o", "own.toml"), 1, "no *.json or *.json.gz found"),
+        (("traces", "-o", "own.toml", "--base", "h100"), 1, "expected those of NVIDIA H100"),
+        (("traces", "-o", "own.toml", "--base", "x100"), 1, "expected one of a100"),
+        (("traces", "-o", "own.toml", "--cluster", "x"), 1, "expected one of a100-8x"),
+        (("traces", "-o", "own.toml", "--least-samples", "99"), 1, "no kernel with at least 99 samples"),
+        (("traces", "-o", "own.toml", "--least-samples", "0"), 2, "whole number"),
+        (("cut", "-o", "own.toml"), 1, "rank0_trace.json"),
+        (("bare.toml", "-o", "bare.toml"), 1, "is also what would be read"),
+    ],
+)
+def test_what_the_command_refuses(tmp_path, capsys, args, code, words):
+    args = [str(tmp_path / a) if a in PATHS else a for a in args]
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
+    for _ in range(3):
+        job.kernel(ADD, 100_000)
+    job.write(tmp_path / "traces")
+    job.write(tmp_path / "cut", damage=lambda text: text[: len(text) // 2])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bare.toml").write_text("")
+    found, out, err = run(capsys, *args)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.glob("own*"))
+
+
+def test_profiles_extend_others(tmp_path):
+    (tmp_path / "own.csv").write_text(
+        "name,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_bytes,dtype,transposes,m,n,k,batch,duration_ns\n"
+        "fused,1,1,1,1,1,1,0,none,0,0,0,0,0,77\n"
+    )
+    (tmp_path / "own.toml").write_text('base = "a100"\ntable = "own.csv"\n[efficiency]\ngemm = 0.5\n')
+    folder = tmp_path / "below"
+    folder.mkdir()
+    (folder / "mine.toml").write_text('base = "../own.toml"\nkernel_floor_ns = 1_000\n')
+    profile, base = load_device(folder / "mine.toml"), load_device("a100")
+    assert (profile.efficiency.gemm, profile.efficiency.softmax) == (0.5, base.efficiency.softmax)
+    assert (profile.kernel_floor_ns, [row.duration_ns for row in profile.rows]) == (1000, [77])
+    (tmp_path / "links.toml").write_text('base = "a100-8x"\n[one_node.calibration]\nring_fill_steps = 0.1\n')
+    cluster = load_cluster(tmp_path / "links.toml")
+    assert cluster.one_node.calibration.ring_fill_steps == 0.1
+    assert cluster.one_node.ring == load_cluster("a100-8x").one_node.ring
+    assert parse_cluster(cluster_text(tmp_path / "links.toml"), "kept") == cluster
+    assert cluster_text("a100-8x").startswith("# DGX")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('base = "own.toml"', "base: found .*own.toml, which extends this profile itself"),
+        ('base = "two.toml"', "two.toml: base: found .*own.toml, which extends"),
+        ('base = "z100"', "own.toml: base: device profile: found 'z100', expected one of a100"),
+        ('base = "nowhere.toml"', "nowhere.toml: found No such file"),
+        ("base = 3", "base: found 3, expected the name or file of a profile"),
+        ('base = "a100"\nsms = 0', "own.toml: sms: found 0"),
+        (
+            'base = "a100"\n[efficiency]\ngem = 0.5',
+            r"efficiency.gem: found an unknown key.*did you mean 'gemm'",
+        ),
+        ('base = "a100"\nefficiency = 3', "efficiency: found 3, expected a table"),
+    ],
+)
+def test_bases_that_cannot_be(tmp_path, text, message):
+    (tmp_path / "own.toml").write_text(text)
+    (tmp_path / "two.toml").write_text('base = "own.toml"')
+    with pytest.raises(ProfileError, match=message):
+        load_device(tmp_path / "own.toml")
+
+
+_keys = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
+_values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    table=st.dictionaries(
+        _keys,
+        st.recursive(
+            _values | st.lists(_values, max_size=3),
+            lambda inner: st.dictionaries(_keys, inner, max_size=3),
+            max_leaves=8,
+        ),
+        max_size=5,
+    )
+)
+def test_toml_reads_back(table):
+    tomllib = pytest.importorskip("tomllib")
+    assert tomllib.loads(toml_text(table)) == table
+
+
+def test_names_of_products_follow_the_mode():
+    assert calibrate_jobs.PRODUCT == PRODUCT
+    from prismcore.calibrate.kernels import product_name
+
+    assert product_name("sm80_xmma_gemm_f32f32_tf32f32_f32_nn") == "product:tf32"
+    assert product_name(PRODUCT) == "product"
