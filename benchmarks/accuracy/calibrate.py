@@ -18,7 +18,7 @@ from prismcore.profiles.cluster import ClusterProfile, load_cluster
 from prismcore.profiles.device import DeviceProfile, load_device
 from prismcore.traces.kineto import read_kineto_set
 
-NAME = "Megatron TP 8"
+NAME = "TP 8 calibrated"
 BASE, BASE_CLUSTER = "a100", "a100-8x"
 NAMES = {number: name for name, number in DTYPES.items()}
 

@@ -62,7 +62,7 @@ def test_reports_quote_the_figures_of_the_file(run):
     assert shipped
 
 
-@pytest.mark.parametrize("sets", ["straggler AR|straggler ST", "Megatron TP 8|DLRM"])
+@pytest.mark.parametrize("sets", ["straggler AR|straggler ST", "Megatron TP 8|DLRM", "TP 8 calibrated"])
 def test_the_page_has_the_figures_of_the_file(run, sets):
     """docs/accuracy.md shows rows of results.json, and only those, for the sets of the table."""
     kept = json.loads((FOLDER / "results.json").read_text())["rows"]

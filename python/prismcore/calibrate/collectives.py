@@ -166,16 +166,22 @@ def _fit(
     both = ratio.max() >= _APART * max(ratio.min(), 1e-9) and len(measured) > 1
     modelled = fixed + hops * base_latency + transfer * v_base
     transfers = float(np.median(transfer * v_base / modelled)) >= 0.5
-    u, v = _solve(
-        measured - fixed,
-        hops,
-        transfer,
-        measured,
-        fixed_u=None if both or not transfers else base_latency,
-        fixed_v=None if both or transfers else v_base,
-        least_v=reference / knob.most_bandwidth,
-    )
     knows_latency, knows_bandwidth = both or not transfers, both or transfers
+    least_v = reference / knob.most_bandwidth
+    terms = measured - fixed, hops, transfer, measured
+    u, v = _solve(
+        *terms,
+        fixed_u=None if knows_latency else base_latency,
+        fixed_v=None if knows_bandwidth else v_base,
+        least_v=least_v,
+    )
+    # One figure at its bound that is not enough: the other is told as well.
+    if not knows_latency and v <= least_v:
+        knows_latency = True
+        u, v = _solve(*terms, fixed_u=None, fixed_v=least_v, least_v=least_v)
+    elif not knows_bandwidth and u <= 0:
+        knows_bandwidth = True
+        u, v = _solve(*terms, fixed_u=0.0, fixed_v=None, least_v=least_v)
     latency = round(u, 3) if knows_latency else base_latency
     bandwidth = min(round(reference / v, 4), knob.most_bandwidth) if knows_bandwidth else base_bandwidth
     knob.set(profile, latency, bandwidth)
