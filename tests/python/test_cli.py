@@ -22,6 +22,7 @@ from prismcore.units import format_ns
 FLAGS = {
     "collect": "--cluster --device --help --host --iterations --json --keep-partial --output --preload "
     "--ranks --routing --rules --slots --world-size -h -o",
+    "import chakra": "--cluster --help --json --output -h -o",
     "import flight-recorder": "--cluster --help --json --output -h -o",
     "import kineto": "--help --json --output -h -o",
     "import pytorch-et": "--cluster --help --json --kineto --output -h -o",

@@ -37,6 +37,7 @@ def test_every_flag_is_documented_and_no_other():
     ("command", "keys"),
     [
         ("collect", {"output", "wall_time_s", "warnings"}),
+        ("import chakra", {*test_cli.IMPORT_KEYS}),
         ("import flight-recorder", {*test_cli.IMPORT_KEYS}),
         ("import kineto", {*test_cli.IMPORT_KEYS}),
         ("import pytorch-et", {*test_cli.IMPORT_KEYS}),

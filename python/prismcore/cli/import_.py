@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prismcore.cli import (
+    import_chakra,
     import_flight_recorder,
     import_kineto,
     import_pytorch_et,
@@ -17,7 +18,7 @@ from prismcore.cli import (
     parsing,
 )
 
-FORMATS = (import_kineto, import_pytorch_et, import_flight_recorder, import_straggler)
+FORMATS = (import_kineto, import_pytorch_et, import_chakra, import_flight_recorder, import_straggler)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -32,6 +32,7 @@ STEP_BOUNDARY = "step boundary"
 
 # Where an op stands among those that come of one launch.
 _WAIT, _GAP, _OP, _RECORD = range(4)
+_ROOTED = (OpKind.BROADCAST, OpKind.REDUCE, OpKind.GATHER, OpKind.SCATTER)
 _LAST = 2**27 - 1
 
 
@@ -41,14 +42,16 @@ class RowOps:
 
     kind: Ints  #: ``OpKind``
     ref: Ints  #: into ``kernels`` or ``communicators``, of a mark into the labels of steps, by kind
-    peer: Ints  #: rank of the other side of a send or recv; -1
+    peer: Ints  #: rank of the other side of a send or recv, or of a root; -1: none, or the first member
     tag: Ints
     kernels: Sequence[str | Kernel]  #: a name alone where nothing tells the launch
     communicators: Sequence[tuple[str, tuple[int, ...]]]  #: name, members
     bytes: Ints | None = None
     dtype: Ints | None = None  #: ``DataType``; None: not known
-    detail: Ints | None = None  #: ``CopyDirection`` of copies; 0 elsewhere
-    provenance: Ints | None = None  #: ``Provenance`` of the durations; None: all were measured
+    detail: Ints | None = None  #: ``Reduction``, ``CopyDirection``, ``MarkKind``; None: 0, also of a mark
+    provenance: Ints | None = None
+    """``Provenance`` of the durations, with ``OpFlag.BLOCKING`` where the host waits; None: all were
+    measured."""
     has_host: bool = False
     """Lane 0 is the host: its rows take the host's time, and what it waits for it synchronises with. Rows of
     other lanes come to the device when the host has come to them. The caller's rows hold the marks."""
@@ -156,8 +159,7 @@ def _laid_out(
     follows = np.zeros(count, dtype=bool)
     follows[:-1] = rows.launch[1:] == rows.launch[:-1]
     part["kind"], part["stream"], part["tag"] = ops.kind, stream, ops.tag
-    detail = 0 if ops.detail is None else ops.detail
-    part["detail"] = np.where(ops.kind == OpKind.MARK, int(MarkKind.ITERATION), detail)
+    part["detail"] = int(MarkKind.ITERATION) if ops.detail is None else ops.detail
     provenance = int(Provenance.MEASURED) if ops.provenance is None else ops.provenance
     part["flags"] = provenance | np.where(follows, int(OpFlag.GROUP_CONTINUES), 0)
     refs = (communicates, ops.kind == OpKind.KERNEL, ops.kind == OpKind.MARK)
@@ -221,6 +223,11 @@ def _bind(
     made["ref"][talks] = slots
     positions = [communicators[communicator][1].index(rank) for communicator in used.tolist()]
     message = made["kind"][talks] >= OpKind.SEND
+    rooted = np.isin(made["kind"][talks], _ROOTED) & (row[talks] >= 0)
+    rooted[rooted] = ops.peer[row[talks[rooted]]] >= 0
+    for at in np.flatnonzero(rooted).tolist():
+        root = int(ops.peer[row[talks[at]]])
+        made["peer"][talks[at]] = communicators[int(used[slots[at]])][1].index(root)
     sides, on = talks[message], slots[message]
     pairs, which = np.unique(np.stack([on, ops.peer[row[sides]]]), axis=1, return_inverse=True)
     relative = np.zeros(pairs.shape[1], dtype=np.int64)

@@ -16,10 +16,10 @@ from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.graph.op import MOST_BYTES
 from prismcore.profiles.cluster import ClusterProfile
-from prismcore.rank_list import format_ranks
+from prismcore.rank_list import format_absent, format_ranks
 from prismcore.stitch.rows import segment_reduce
 from prismcore.stitch.timing import time_rows
-from prismcore.traces.collectives import Collective, kind_of_call
+from prismcore.traces.collectives import NAMED, Collective, kind_of_call
 from prismcore.traces.flight_recorder import Entry, FlightRecord
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
@@ -47,9 +47,9 @@ def graph_of_flight_records(
     for record in records:
         _RankCalls(record, columns, begin).run(unfinished)
     world = 1 + max(*columns.rank, *(m for r in records for of in r.members.values() for m in of), 0)
-    absent = sorted(set(range(world)) - {record.rank for record in records})
+    absent = format_absent([record.rank for record in records], range(world), most=NAMED)
     if absent:
-        columns.warnings.append(f"ranks {format_ranks(absent)} of {world:,} have no dump")
+        columns.warnings.append(f"ranks {absent} of {world:,} have no dump")
     columns.warnings += _tell_unfinished(unfinished, records)
 
     ops, meetings = columns.matched()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prismcore.comm import collective_cost, p2p_cost
-from prismcore.graph import DataType, Graph, Kernel, OpKind, Provenance
+from prismcore.graph import DataType, Graph, Kernel, MarkKind, OpFlag, OpKind, Provenance
 from prismcore.profiles.cluster import ClusterProfile
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.programs import RowOps, build_graph
@@ -41,6 +41,9 @@ class OpColumns:
     dtype: list[int] = field(default_factory=list)
     provenance: list[int] = field(default_factory=list)
     tag: list[int] = field(default_factory=list)
+    detail: list[int] = field(default_factory=list)
+    root: list[int] = field(default_factory=list)  #: rank of the root of a collective; -1
+    launch: list[int] = field(default_factory=list)  #: first row of the launch
     waits: list[Mapping[int, int]] = field(default_factory=list)  #: lane -> row
     kernels: dict[Kernel, int] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)  #: of iterations
@@ -63,6 +66,10 @@ class OpColumns:
         dtype: DataType = DataType.NONE,
         provenance: Provenance = Provenance.UNKNOWN,
         tag: int = 0,
+        detail: int = 0,
+        root: int = -1,
+        blocking: bool = False,
+        launch: int | None = None,
         waits: Mapping[int, int] | None = None,
     ) -> int:
         """Appends a row and returns its number. ``span``: begin and end, ns; the duration is its length
@@ -77,25 +84,28 @@ class OpColumns:
         self.duration_ns.append(span[1] - span[0] if duration_ns is None else duration_ns)
         self.bytes.append(bytes)
         self.dtype.append(int(dtype))
-        self.provenance.append(int(provenance))
+        self.provenance.append(int(provenance) | (int(OpFlag.BLOCKING) if blocking else 0))
         self.tag.append(tag)
+        self.detail.append(detail)
+        self.root.append(root)
+        self.launch.append(row if launch is None else launch)
         self.waits.append(dict(waits or {}))
         return row
 
-    def mark(self, rank: int, number: int, at_ns: int = 0) -> int:
-        """The end of an iteration on the host; ``number`` counts into ``labels``."""
-        row = self.add(rank, HOST, OpKind.MARK, span=(at_ns, at_ns))
+    def mark(self, rank: int, number: int, at_ns: int = 0, kind: MarkKind = MarkKind.ITERATION) -> int:
+        """A mark on the host, as the end of an iteration; ``number`` counts into ``labels``."""
+        row = self.add(rank, HOST, OpKind.MARK, span=(at_ns, at_ns), detail=int(kind))
         self.kernel[row] = number
         return row
 
     def rows(self) -> Rows:
-        """All rows; each is a launch of its own."""
+        """All rows."""
         count = len(self.rank)
         return Rows(
             rank=_ints(self.rank),
             step=np.zeros(count, dtype=np.int64),
             lane=_ints(self.lane),
-            launch=np.arange(count),
+            launch=_ints(self.launch),
             start_ns=_ints(self.start_ns),
             end_ns=_ints(self.end_ns),
         )
@@ -129,11 +139,14 @@ class OpColumns:
         first = np.full(count, -1)
         first[meetings.id[met[::-1]]] = met[::-1]
         dtypes[met] = dtypes[first[meetings.id[met]]]  # a check of the replay, no figure
-        ref, peer = np.where(found.ref >= 0, found.ref, _ints(self.kernel)), np.full(count, -1)
+        ref, peer = np.where(found.ref >= 0, found.ref, _ints(self.kernel)), _ints(self.root)
         communicators = list(found.communicators)
         ids: dict[tuple[str, tuple[int, ...]], int] = {}
         of = {message.row: message for message in self.messages}
         pairs, alone = match_messages(self.messages, set(present), self.warnings, self.late)
+        for row in np.flatnonzero(peer >= 0).tolist():
+            if found.ref[row] < 0 or peer[row] not in communicators[int(found.ref[row])][1]:
+                peer[row] = -1
         for send, receive in pairs:
             for row in (send, receive):
                 message = of[row]
@@ -160,6 +173,7 @@ class OpColumns:
             bytes=sizes,
             dtype=dtypes,
             provenance=_ints(self.provenance),
+            detail=_ints(self.detail),
             has_host=True,
         )
         return ops, Meetings(id=id, size=np.bincount(id)[id])
@@ -181,7 +195,7 @@ class OpColumns:
                     cost = collective_cost(kind.name.lower(), size, ranks, cluster=core)
                 known[key] = cost.duration_ns
             self.duration_ns[row] = known[key]
-            self.provenance[row] = int(Provenance.MODEL)
+            self.provenance[row] = int(Provenance.MODEL) | self.provenance[row] & int(OpFlag.BLOCKING)
         ops.provenance = _ints(self.provenance)
         return len(self.unmeasured)
 
