@@ -73,7 +73,7 @@ def _add_collectives(samples: Samples, measured: MeasuredTraces, duration: Ints)
     ops, meetings = measured.ops, measured.meetings
     if ops.bytes is None:
         return
-    rows = np.flatnonzero(ops.kind >= OpKind.ALL_REDUCE)
+    rows = np.flatnonzero((ops.kind >= OpKind.ALL_REDUCE) & (ops.kind < OpKind.SEND))
     if not len(rows):
         return
     least = segment_reduce(np.minimum, duration, meetings.id)

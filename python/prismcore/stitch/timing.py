@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prismcore.stitch.meetings import Meetings
+from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.rows import Ints, Rows, segment_reduce
 from prismcore.stitch.waits import Waits, launch_ends
 
@@ -25,6 +25,23 @@ class Timing:
 
     gap_ns: Ints
     duration_ns: Ints
+    late: int = 0  #: rows that cannot end when they were measured to, noise apart
+    settled: bool = True  #: whether what an op that is moved moves in turn came to an end
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a replay of these times does not do as measured."""
+        told = []
+        if self.late:
+            told.append(
+                f"{self.late:,} ops end later than measured: what they wait for in the graph ends too late"
+            )
+        if not self.settled:
+            told.append(
+                f"times did not settle in {MOST_PASSES} passes over all ops: many begin before what they "
+                "wait for has ended, and end later than measured"
+            )
+        return told
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,6 +52,8 @@ class _Placed:
     begin: Ints  #: of the launch: as measured, or later where it is not free yet
     met: Ints  #: latest begin of the meeting
     duration: Ints
+    ends: Ints  #: of the launch
+    settled: bool
 
 
 def time_rows(rows: Rows, waits: Waits, meetings: Meetings) -> Timing:
@@ -45,16 +64,28 @@ def time_rows(rows: Rows, waits: Waits, meetings: Meetings) -> Timing:
     members.
     """
     placed = _place(rows, waits, meetings)
-    return Timing(gap_ns=np.maximum(placed.begin - placed.free, 0), duration_ns=placed.duration)
+    late = placed.ends > launch_ends(rows, rows.end_ns) + TOLERANCE_NS
+    return Timing(
+        gap_ns=np.maximum(placed.begin - placed.free, 0),
+        duration_ns=placed.duration,
+        late=int(late.sum()),
+        settled=placed.settled,
+    )
 
 
-def drop_circles(rows: Rows, waits: Waits, meetings: Meetings) -> int:
-    """Takes away waits between lanes that could close a circle over several ranks, and returns their
+def drop_circles(rows: Rows, waits: Waits, meetings: Meetings, *, hosts: int = 0) -> int:
+    """Takes away waits between streams that could close a circle over several ranks, and returns their
     number: those for an op whose meeting was complete no earlier than that of the op that waits. They
-    show where a transfer is shorter than clocks are exact. What is left runs forward in time."""
+    show where a transfer is shorter than clocks are exact. What is left runs forward in time.
+
+    ``hosts``: how many of the lanes, the first, are no streams. Their waits stay: a device op cannot come
+    before its launch, nor a host behind what it saw the end of.
+    """
     own = np.full_like(waits, -1)
     index = np.arange(len(waits))
     own[index, rows.lane] = waits[index, rows.lane]
+    own[:, :hosts] = waits[:, :hosts]
+    own[rows.lane < hosts] = waits[rows.lane < hosts]
     complete = _place(rows, own, meetings).met
     number = np.cumsum(rows.launch == index) - 1
     first, last = (segment_reduce(f, complete, number) for f in (np.minimum, np.maximum))
@@ -66,6 +97,7 @@ def drop_circles(rows: Rows, waits: Waits, meetings: Meetings) -> int:
 def _place(rows: Rows, waits: Waits, meetings: Meetings) -> _Placed:
     number = np.cumsum(rows.launch == np.arange(len(rows.launch))) - 1
     ends = launch_ends(rows, segment_reduce(np.minimum, rows.end_ns, meetings.id))
+    settled = False
     for _ in range(MOST_PASSES):
         free = segment_reduce(np.maximum, _free(waits, ends), number)
         begin = segment_reduce(np.maximum, np.maximum(rows.start_ns, free), number)
@@ -74,10 +106,11 @@ def _place(rows: Rows, waits: Waits, meetings: Meetings) -> _Placed:
         left = rows.end_ns - segment_reduce(np.maximum, met, number)
         duration = np.maximum(segment_reduce(np.minimum, left, meetings.id), 0)
         found = launch_ends(rows, met + duration)
-        if np.array_equal(found, ends):
+        settled = np.array_equal(found, ends)
+        if settled:
             break
         ends = found
-    return _Placed(free=free, begin=begin, met=met, duration=duration)
+    return _Placed(free=free, begin=begin, met=met, duration=duration, ends=ends, settled=settled)
 
 
 def _free(waits: Waits, ends: Ints) -> Ints:

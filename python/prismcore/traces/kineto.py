@@ -1,8 +1,8 @@
 """Traces of torch's profiler, one file a rank, stitched into one graph.
 
-What a trace tells: when each device op ran, which host call launched it, and when the host waited. What
-it does not tell is which stream waited for which: that is taken from the times of all its ops
-(``stitch.waits``). Host time between calls is kept as measured.
+What a trace tells: when each device op ran, which host call launched it, and when the host waited. Which
+stream waited for which it tells only with ``cuda_sync`` events; else that is taken from the times of all
+its ops (``stitch.waits``). Host time between calls is kept as measured.
 """
 
 from __future__ import annotations
@@ -13,27 +13,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from prismcore.errors import TraceError
 from prismcore.graph import Graph, Kernel, OpKind
 from prismcore.rank_list import MAX_RANK, format_absent, format_ranks
-from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
+from prismcore.stitch.clocks import find_clocks, set_clocks
+from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows, last_before
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.waits import Waits, shown_waits
-from prismcore.traces.collectives import Members, find_meetings
+from prismcore.traces.collectives import Communicators, Members, find_meetings
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
 from prismcore.traces.kineto_kernels import copy_directions, kernels_of
-from prismcore.traces.kineto_meetings import collectives_of
-from prismcore.traces.kineto_ops import HOST, RankOps, Step, rank_ops, steps_of
+from prismcore.traces.kineto_meetings import told_of
+from prismcore.traces.kineto_messages import match_messages
+from prismcore.traces.kineto_ops import HOST, device_events
+from prismcore.traces.kineto_rows import (
+    NoWorkError,
+    RankRows,
+    common_steps,
+    join_rows,
+    rows_of,
+    waited_rows,
+)
 
 __all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
 
-MOST_NS = 2**61  # of all traces together: 73 years
-MOST_CELLS = 2**30  # rows times streams: 8 GiB
-NAMED = 20  # ranges of ranks or steps in a warning
+NAMED = 20  # ranges of ranks in a warning
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,22 +77,6 @@ class MeasuredTraces:
             steps=[f"step {number}" for number in self.steps],
             metadata=metadata,
         )
-
-
-@dataclass(kw_only=True, slots=True)
-class _RankRows:
-    """Rows of one rank that belong to the steps, and one more at the end of each step."""
-
-    rank: int
-    trace: KinetoTrace
-    ops: RankOps
-    kept: Ints  #: rows of ``ops``, -1 at ends of steps
-    start_ns: Ints
-    end_ns: Ints
-    lane: Ints
-    kind: Ints
-    step: Ints  #: of each row
-    spans: list[Step]
 
 
 def read_kineto_set(paths: Sequence[str | os.PathLike[str]]) -> list[KinetoTrace]:
@@ -125,32 +116,21 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
     world_size = max([ranks[-1] + 1, *(trace.world_size or 0 for trace in traces)])
     if absent := format_absent(ranks, range(world_size), most=NAMED):
         warnings.append(f"ranks {absent} of {world_size:,} have no trace")
-    numbers, spans = _common_steps(traces, warnings)
-    parts = [_rows_of(trace, of, warnings) for trace, of in zip(traces, spans, strict=True)]
-    rows = _joined(parts)
-    offsets = np.cumsum([0, *(len(part.kept) for part in parts)])
-    found = []
-    sizes = np.zeros(len(rows.rank), dtype=np.int64)
-    for part, offset in zip(parts, offsets.tolist(), strict=False):
-        at = np.flatnonzero((part.kept >= 0) & (part.kind >= OpKind.ALL_REDUCE))
-        collectives = collectives_of(part.trace, part.ops, part.kept[at].tolist())
-        for collective, row in zip(collectives, at.tolist(), strict=True):
-            collective.row = row + offset
-        moved = np.flatnonzero((part.kept >= 0) & ((part.kind == OpKind.COPY) | (part.kind == OpKind.SET)))
-        sizes[moved + offset] = np.maximum(part.trace.bytes[part.ops.event[part.kept[moved]]], 0)
-        found.append((part.rank, collectives))
-    meetings, communicators = find_meetings(found, len(rows.rank), warnings)
-    for collective in (c for _, collectives in found for c in collectives):
-        sizes[collective.row] = collective.bytes or 0
-    _share_clock(rows, meetings, warnings)
+    numbers, parts = _working(traces, warnings)
+    rows = join_rows(parts)
+    kind = np.concatenate([part.kind for part in parts])
+    sizes = np.zeros(len(kind), dtype=np.int64)
+    meetings, communicators, peer = _meetings(parts, rows, kind, sizes, warnings)
+    _share_clock(rows, parts, meetings, kind, warnings)
     waits = _waits(rows, parts)
-    circles = drop_circles(rows, waits, meetings)
+    circles = drop_circles(rows, waits, meetings, hosts=1)
     if circles:
         warnings.append(
             f"{circles:,} waits between streams that contradict the order of collectives are left out"
         )
+    timing = time_rows(rows, waits, meetings)
+    warnings += timing.warnings
     kernels, refs, directions = _named(parts)
-    kind = np.concatenate([part.kind for part in parts])
     meets = communicators.ref >= 0
     return MeasuredTraces(
         steps=numbers,
@@ -159,7 +139,7 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         ops=RowOps(
             kind=np.where((kind >= OpKind.ALL_REDUCE) & ~meets, int(OpKind.KERNEL), kind),
             ref=np.where(meets, communicators.ref, refs),
-            peer=np.full(len(kind), -1),
+            peer=peer,
             tag=np.zeros(len(kind), dtype=np.int64),
             kernels=kernels,
             communicators=communicators.communicators,
@@ -171,162 +151,122 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         named=refs,
         told_members=communicators.told,
         waits=waits,
-        timing=time_rows(rows, waits, meetings),
+        timing=timing,
         measured_end_ns=_step_ends(rows, kind),
         warnings=warnings,
     )
 
 
-def _common_steps(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[list[int], list[list[Step]]]:
-    spans = [steps_of(trace) for trace in traces]
-    for trace, of in zip(traces, spans, strict=True):
-        if not of:
-            raise TraceError(
-                f"{trace.path}: no kernels, copies or steps found, expected a trace with GPU activity"
-            )
-    common = set.intersection(*({step.number for step in of} for of in spans))
-    if not common:
-        seen = "; ".join(
-            f"rank {trace.rank}: {', '.join(str(s.number) for s in of)}"
-            for trace, of in list(zip(traces, spans, strict=True))[:4]
-        )
-        raise TraceError(f"no profiled step is in all traces ({seen}); expected traces of the same steps")
-    left_out = sorted({step.number for of in spans for step in of} - common)
-    if left_out:
-        warnings.append(f"steps {format_ranks(left_out, most=NAMED)} are not in all traces, and are left out")
-    kept = [[step for step in of if step.number in common] for of in spans]
-    order = [step.number for step in kept[0]]
-    for trace, of in zip(traces, kept, strict=True):
-        if [step.number for step in of] != order:
-            raise TraceError(f"{trace.path}: its steps come in another order than those of {traces[0].path}")
-    return order, kept
+def _working(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[list[int], list[RankRows]]:
+    """Numbers of the steps, and the rows of each rank whose device worked in them."""
+    working = [t for t in traces if len(device_events(t))]
+    idle = [t.rank or 0 for t in traces if t not in working]
+    numbers, spans = common_steps(working or traces, warnings)
+    parts: list[RankRows] = []
+    refused: NoWorkError | None = None
+    for trace, of in zip(working or traces, spans, strict=True):
+        try:
+            parts.append(rows_of(trace, of, warnings))
+        except NoWorkError as error:
+            refused = refused or error
+            idle.append(trace.rank or 0)
+    if not parts and refused is not None:
+        raise refused
+    if idle:
+        warnings.append(f"ranks {format_ranks(idle, most=NAMED)} have no GPU activity, and are left out")
+    return numbers, parts
 
 
-def _rows_of(trace: KinetoTrace, spans: list[Step], warnings: list[str]) -> _RankRows:
-    ops = rank_ops(trace)
-    if not len(ops.streams):
-        raise TraceError(f"{trace.path}: no kernels or copies found, expected a trace with GPU activity")
-    if ops.orphans:
+def _meetings(
+    parts: Sequence[RankRows], rows: Rows, kind: Ints, sizes: Ints, warnings: list[str]
+) -> tuple[Meetings, Communicators, Ints]:
+    """Meetings, communicators, and the other side of each message; enters payloads into ``sizes``."""
+    offset = 0
+    found, sides = [], []
+    lost = 0
+    for part in parts:
+        at = np.flatnonzero((part.kept >= 0) & (part.kind >= OpKind.ALL_REDUCE))
+        row_of = {int(part.kept[i]): i + offset for i in at.tolist()}
+        told = told_of(part.trace, part.ops, part.kept[at].tolist(), warnings)
+        for collective in told.collectives:
+            collective.row = row_of[collective.row]
+        for side in told.sides:
+            side.row = row_of[side.row]
+            sizes[side.row] = side.bytes
+        lost += len(told.lost)
+        moved = np.flatnonzero((part.kept >= 0) & ((part.kind == OpKind.COPY) | (part.kind == OpKind.SET)))
+        sizes[moved + offset] = np.maximum(part.trace.bytes[part.ops.event[part.kept[moved]]], 0)
+        found.append((part.rank, told.collectives))
+        sides.append((part.rank, told.sides))
+        offset += len(part.kept)
+    if lost:
         warnings.append(
-            f"rank {trace.rank}: {ops.orphans:,} device ops without the call that launched them; they are "
-            "placed by their own begin"
+            f"{lost:,} sends and receives do not tell their other side; they keep their measured times, "
+            "waiting included"
         )
-    anchor = np.where(ops.launch >= 0, ops.launch, np.arange(len(ops.lane)))
-    came = trace.start_ns[ops.event[anchor]]
-    begins = np.array([step.start_ns for step in spans])
-    ends = np.array([step.end_ns for step in spans])
-    step = np.searchsorted(begins, came, "right") - 1
-    inside = (step >= 0) & (came <= ends[np.maximum(step, 0)])
-    if not inside.any():
-        raise TraceError(
-            f"{trace.path}: none of its device ops belongs to a step; expected steps with GPU activity"
+    meetings, communicators = find_meetings(found, len(kind), warnings, times=rows)
+    for _, collectives in found:
+        for collective in collectives:
+            sizes[collective.row] = collective.bytes or 0
+    ids = meetings.id.copy()
+    present = sorted(part.rank for part in parts)
+    peer = match_messages(sides, present, ids, communicators, warnings, times=rows)
+    numbers = np.unique(ids, return_inverse=True)[1].reshape(-1)
+    return Meetings(id=numbers, size=np.bincount(numbers)[numbers]), communicators, peer
+
+
+def _share_clock(
+    rows: Rows, parts: Sequence[RankRows], meetings: Meetings, kind: Ints, warnings: list[str]
+) -> None:
+    """Brings ranks to one clock where theirs differ by more than noise; times then count from the earliest
+    begin of the first step."""
+    loose = np.isin(kind, (OpKind.SEND, OpKind.RECV, OpKind.BROADCAST, OpKind.REDUCE))
+    clocks = find_clocks(rows, meetings, loose)
+    roots = np.unique(clocks.component)
+    if len(roots) > 1:
+        shown = "; ".join(
+            format_ranks(clocks.ranks[clocks.component == root].tolist(), most=NAMED)
+            for root in roots[:8].tolist()
         )
-    outside = int((~inside & (ops.lane != HOST)).sum())
-    if outside:
-        warnings.append(f"rank {trace.rank}: {outside:,} device ops outside of all steps are left out")
-    kept = np.concatenate([np.flatnonzero(inside), np.full(len(spans), -1)])
-    step = np.concatenate([step[inside], np.arange(len(spans))])
-    order = np.lexsort((kept < 0, step))
-    kept, step = kept[order], step[order]
-    at_end = kept < 0
-    start = np.where(at_end, ends[step], ops.start_ns[kept])
-    return _RankRows(
-        rank=trace.rank or 0,
-        trace=trace,
-        ops=ops,
-        kept=kept,
-        start_ns=start,
-        end_ns=np.where(at_end, start, ops.end_ns[kept]),
-        lane=np.where(at_end, HOST, ops.lane[kept]),
-        kind=np.where(at_end, int(OpKind.MARK), ops.kind[kept]),
-        step=step,
-        spans=spans,
-    )
-
-
-def _joined(parts: Sequence[_RankRows]) -> Rows:
-    """Times from the earliest begin of a first step on."""
-    begin = min(part.spans[0].start_ns for part in parts)
-    first = min(int(part.start_ns.min()) for part in parts)
-    last = max(int(part.end_ns.max()) for part in parts)
-    if max(last, begin) - min(first, begin) > MOST_NS:
-        raise TraceError(f"times from {first:,} to {last:,} ns found, expected ranks on clocks of one time")
-    lengths = [len(part.kept) for part in parts]
-    lanes = max(int(part.lane.max()) for part in parts)
-    if sum(lengths) * (lanes + 1) > MOST_CELLS:
-        raise TraceError(
-            f"{sum(lengths):,} ops on up to {lanes:,} streams a rank found, expected at most {MOST_CELLS:,} "
-            "for the product; import fewer ranks, or traces of fewer steps"
-        )
-    return Rows(
-        rank=np.repeat([part.rank for part in parts], lengths),
-        step=np.zeros(sum(lengths), dtype=np.int64),
-        lane=np.concatenate([part.lane for part in parts]),
-        launch=np.arange(sum(lengths)),
-        start_ns=np.concatenate([part.start_ns for part in parts]) - begin,
-        end_ns=np.concatenate([part.end_ns for part in parts]) - begin,
-    )
-
-
-def _share_clock(rows: Rows, meetings: Meetings, warnings: list[str]) -> None:
-    """Brings ranks to one clock by the ends of their collectives, which they share, where the clocks
-    differ by more than noise."""
-    shared = np.flatnonzero(meetings.size > 1)
-    if not len(shared):
-        return
-    first = np.full(int(meetings.id.max()) + 1, -1)
-    reference: Ints = shared[::-1]
-    first[meetings.id[reference]] = reference  # the row of the lowest rank
-    late = rows.end_ns[shared] - rows.end_ns[first[meetings.id[shared]]]
-    moved = []
-    for rank in np.unique(rows.rank[shared]).tolist():
-        off = int(np.median(late[rows.rank[shared] == rank]))
-        if abs(off) > TOLERANCE_NS:
-            mine = rows.rank == rank
-            rows.start_ns[mine] -= off
-            rows.end_ns[mine] -= off
-            moved.append(rank)
-    if moved:
+        more = "; ..." if len(roots) > 8 else ""
         warnings.append(
-            f"clocks of ranks {format_ranks(moved)} differ from that of the lowest rank they meet; they are "
-            "moved so that collectives end together"
+            f"ranks {shown}{more} share no collective: how their clocks differ cannot be told, and "
+            "they are taken as they are"
         )
-    earliest = int(rows.start_ns.min())
-    if earliest < 0:
-        rows.start_ns -= earliest
-        rows.end_ns -= earliest
+    moved = set_clocks(rows, clocks)
+    if moved.any():
+        differ = clocks.ranks[np.abs(moved) > 0]
+        warnings.append(
+            f"clocks of ranks {format_ranks(differ.tolist(), most=NAMED)} differ from that of the lowest "
+            "rank they are linked to by collectives; they are moved so that collectives end together"
+        )
+    begins = np.array([part.spans[0].start_ns for part in parts])
+    earliest = min(int((begins - begins.min() - moved).min()), int(rows.start_ns.min()))
+    rows.start_ns -= earliest
+    rows.end_ns -= earliest
 
 
-def _waits(rows: Rows, parts: Sequence[_RankRows]) -> Waits:
-    """Device ops wait for the call that launched them and the one before on their stream, the host where
-    it synchronised; other streams are waited for where the times show it for all ops alike."""
+def _waits(rows: Rows, parts: Sequence[RankRows]) -> Waits:
+    """Device ops wait for the call that launched them and the one before on their stream, the host for what
+    it saw the end of; other streams are waited for as the trace tells, else where the times show it for
+    all ops alike."""
     lanes = int(rows.lane.max()) + 1
-    collective = np.concatenate([part.kind >= OpKind.ALL_REDUCE for part in parts])
-    after, synchronises = (
-        np.concatenate(
-            [np.where(part.kept >= 0, getattr(part.ops, name)[part.kept], False) for part in parts]
-        )
-        for name in ("after_wait", "synchronises")
-    )
-    types = np.where(
-        rows.lane == HOST, np.where(synchronises, 1, 0), 2 + rows.lane * 4 + collective * 2 + after
-    )
-    waits = shown_waits(rows, types.astype(np.int64), lanes)
-    _wait_at_synchronisations(rows, waits, synchronises)
-    launched = last_before(rows, rows.lane == HOST)
-    device = rows.lane != HOST
-    waits[device, HOST] = launched[device]
-    return waits
-
-
-def _wait_at_synchronisations(rows: Rows, waits: Waits, synchronises: npt.NDArray[np.bool_]) -> None:
-    """A call that synchronises waits for the ops whose end it began at; no other host call waits."""
     host = rows.lane == HOST
-    for lane in range(1, waits.shape[1]):
-        before = last_before(rows, rows.lane == lane)
-        holds = host & synchronises & (before >= 0)
-        holds[holds] = rows.end_ns[before[holds]] <= rows.start_ns[holds]
-        waits[host, lane] = np.where(holds[host], before[host], -1)
+    collective = np.concatenate([part.kind >= OpKind.ALL_REDUCE for part in parts])
+    after = np.concatenate([(part.kept >= 0) & part.ops.after_wait[part.kept] for part in parts])
+    types = np.where(host, 0, 1 + rows.lane * 4 + collective * 2 + after)
+    waits = shown_waits(rows, types.astype(np.int64), lanes)
+    waits[host, 1:] = -1
+    told = np.repeat([part.ops.waits_told for part in parts], [len(part.kept) for part in parts])
+    index = np.arange(len(rows.rank))
+    own = waits[index, rows.lane]
+    waits[told & ~host] = -1
+    waits[index, rows.lane] = own
+    pairs = waited_rows(parts)
+    np.maximum.at(waits, (pairs[:, 0], rows.lane[pairs[:, 1]]), pairs[:, 1])
+    launched = last_before(rows, host)
+    waits[~host, HOST] = launched[~host]
+    return waits
 
 
 def _step_ends(rows: Rows, kind: Ints) -> Ints:
@@ -338,7 +278,7 @@ def _step_ends(rows: Rows, kind: Ints) -> Ints:
     return np.array(ends)
 
 
-def _named(parts: Sequence[_RankRows]) -> tuple[list[Kernel], Ints, Ints]:
+def _named(parts: Sequence[RankRows]) -> tuple[list[Kernel], Ints, Ints]:
     """Kernels, and for each row the number of its own, of a mark that of its step; directions of copies."""
     kernels: dict[Kernel, int] = {}
     refs, details = [], []

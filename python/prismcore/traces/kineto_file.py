@@ -35,11 +35,19 @@ DETAILS = (
     "Seq",
     "Src Rank",
     "Dst Rank",
+    "wait_on_stream",
+    "wait_on_cuda_event_record_corr_id",
 )
 #: The event that torch writes for each call of torch.distributed, and what is kept of it in addition.
 COMMUNICATION = "record_param_comms"
 #: Ops whose kernels are matrix products; of them the same is kept, where shapes were recorded.
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+#: Ranges around collectives, which tell shapes that older records lack.
+RANGES = tuple(
+    f"nccl:{name}"
+    for name in ("all_reduce", "all_gather", "_all_gather_base", "reduce_scatter", "_reduce_scatter_base",
+                 "all_to_all", "broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter")
+)  # fmt: skip
 NAMED_DETAILS = ("Concrete Inputs", "Input Dims", "Input type", "Ev Idx")
 #: Stacks of Python functions are most of a trace that has them, and tell nothing here.
 LEFT_OUT = ("python_function",)
@@ -94,7 +102,7 @@ def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
         os.fsencode(file),
         left_out=list(LEFT_OUT),
         details=list(DETAILS),
-        named=[COMMUNICATION, *PRODUCTS],
+        named=[COMMUNICATION, *PRODUCTS, *RANGES],
         named_keys=list(NAMED_DETAILS),
     )
     warnings = []

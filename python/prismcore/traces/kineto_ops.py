@@ -10,28 +10,31 @@ import numpy.typing as npt
 
 from prismcore.errors import TraceError
 from prismcore.graph import OpKind
-from prismcore.traces.kineto_file import COMMUNICATION, KinetoTrace
+from prismcore.traces.collectives import kind_of_call
+from prismcore.traces.kineto_calls import Calls, StreamOps, find_calls, host_calls, stream_waits, waited_for
+from prismcore.traces.kineto_file import KinetoTrace
+from prismcore.traces.kineto_spans import CommunicationSpans
 
-__all__ = ["HOST", "RankOps", "Step", "by_thread", "rank_ops", "steps_of"]
+__all__ = ["HOST", "RankOps", "Step", "collective_kind", "device_events", "rank_ops", "steps_of"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 MOST_STREAMS = 1024
+ROUNDING_NS = 1000  #: times of older traces are whole microseconds
 
 #: The lane of host calls; those above are streams.
 HOST = 0
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
-_SYNCHRONISE = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize")
-_WAIT_EVENT = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
+_NCCL = ("nccl", "rccl", "void nccl")
 _KINDS = {
     "allreduce": OpKind.ALL_REDUCE,
     "allgather": OpKind.ALL_GATHER,
     "reducescatter": OpKind.REDUCE_SCATTER,
     "broadcast": OpKind.BROADCAST,
-    "reduce": OpKind.REDUCE,
     "sendrecv": OpKind.ALL_TO_ALL,
+    "reduce": OpKind.REDUCE,
 }
 
 
@@ -48,8 +51,9 @@ class Step:
 class RankOps:
     """Rows of a rank in the order in which the host came to them; arrays have shape [rows].
 
-    A host row ends where the device may begin what it launched; one that synchronises begins where the
-    device had come to its end.
+    A host row ends where the device may begin what it launched, one that synchronises where the call
+    ended; they lie in the order of their ends, whichever thread made them. A blocking copy has one of
+    each. One that synchronises begins where what it waited for had ended.
     """
 
     lane: _Ints  #: 0: host; stream k of the rank, by first use, is k + 1
@@ -57,11 +61,18 @@ class RankOps:
     event: _Ints  #: of the trace
     start_ns: _Ints
     end_ns: _Ints
+    came_ns: _Ints  #: what tells the step that a row belongs to
     launch: _Ints  #: row of the host call that launched a device op; -1: a host row, or not in the trace
     synchronises: _Bools
+    waited: _Ints  #: [pairs, 2]: a row, and a row of another stream (of any, for the host) it waited for
+    waits_told: bool  #: the trace tells which stream waits for which
     after_wait: _Bools  #: the host let the stream wait for another one just before
+    details: dict[int, dict[str, str]]  #: by row: what is told of kernels of NCCL
+    guessed: _Bools  #: kernels of NCCL that send and receive, to and from whom is not told
+    unknown: int  #: kernels of NCCL that nothing says the kind of
     streams: list[tuple[int, int]]  #: (device, stream) of lanes 1, 2, ...
     orphans: int  #: device ops without a host call
+    early: int  #: device ops that began before the call that launched them
 
 
 def steps_of(trace: KinetoTrace) -> list[Step]:
@@ -76,7 +87,7 @@ def steps_of(trace: KinetoTrace) -> list[Step]:
             found.setdefault(number, step)
     if found:
         return sorted(found.values(), key=lambda step: step.start_ns)
-    work = np.concatenate([_device_events(trace), _calls(trace)])
+    work = np.concatenate([device_events(trace), host_calls(trace)])
     if not len(work):
         return []
     return [Step(number=0, start_ns=int(trace.start_ns[work].min()), end_ns=int(trace.end_ns[work].max()))]
@@ -87,90 +98,76 @@ def collective_kind(name: str) -> OpKind | None:
 
     Names: ``ncclAllReduceRingLLKernel_sum_f32`` (NCCL 2.4),
     ``ncclKernel_AllReduce_RING_LL_Sum_float`` (2.12), ``ncclDevKernel_AllReduce_Sum_f16_RING_LL``,
-    ``ncclDevKernel_SendRecv`` (2.19).
+    ``ncclDevKernel_SendRecv`` (2.19). Others, as ``ncclDevKernel_Generic``, count as ``KERNEL``.
     """
-    if not name.startswith(("nccl", "rccl", "void nccl")):
+    if not name.startswith(_NCCL):
         return None
     text = name.lower().replace("_", "")
-    for key in ("allreduce", "allgather", "reducescatter", "broadcast", "sendrecv", "reduce"):
-        if key in text:
-            return _KINDS[key]
-    return OpKind.KERNEL
+    return next((kind for key, kind in _KINDS.items() if key in text), OpKind.KERNEL)
 
 
 def rank_ops(trace: KinetoTrace) -> RankOps:
     """All device ops of a trace, each behind the call that launched it, and the host's waits."""
-    device = _device_events(trace)
-    calls = _calls(trace)
-    names = np.array(trace.texts(calls), dtype=object)
-    synchronises = np.array([_SYNCHRONISE.match(n) is not None for n in names], dtype=bool)
-    call_of = _launches(trace, device, calls[~synchronises])
-    launching = np.unique(call_of[call_of >= 0])
-    host = np.concatenate([launching, calls[synchronises]])
-    is_sync = np.concatenate(
-        [np.zeros(len(launching), dtype=bool), np.ones(int(synchronises.sum()), dtype=bool)]
-    )
+    device = device_events(trace)
+    calls = find_calls(trace, device)
+    launching = np.unique(calls.launch_of[calls.launch_of >= 0])
+    count = len(launching) + len(calls.synchronise)
+    event = np.concatenate([launching, calls.synchronise, device])
+    is_device, synchronises = np.zeros((2, len(event)), dtype=bool)
+    is_device[count:] = True
+    synchronises[len(launching) : count] = True
 
-    event = np.concatenate([host, device])
-    is_device = np.arange(len(event)) >= len(host)
-    launch_event = np.concatenate([host, np.where(call_of >= 0, call_of, -1)])
-    came = np.where(launch_event >= 0, trace.start_ns[launch_event], trace.start_ns[event])
-    order = np.lexsort((trace.start_ns[event], is_device, launch_event, came))
-    event, is_device, launch_event = event[order], is_device[order], launch_event[order]
-    synchronises = np.concatenate([is_sync, np.zeros(len(device), dtype=bool)])[order]
+    called = np.concatenate([launching, calls.synchronise, calls.launch_of])  # -1: an orphan
+    call = np.where(called >= 0, called, event)
+    begin_of_device = np.full(len(trace.start_ns), np.iinfo(np.int64).max)
+    launched = calls.launch_of >= 0
+    np.minimum.at(begin_of_device, calls.launch_of[launched], trace.start_ns[device[launched]])
+    ends = np.where(synchronises, trace.end_ns[call], np.minimum(trace.end_ns[call], begin_of_device[call]))
+    ends = np.where(called >= 0, ends, trace.start_ns[call])
+    order = np.lexsort((trace.start_ns[event], is_device, synchronises, call, trace.start_ns[call], ends))
+    event, is_device, synchronises, call, ends = (
+        a[order] for a in (event, is_device, synchronises, call, ends)
+    )
+    orphan = (called < 0)[order]
+    asked = trace.start_ns[call]
 
     streams, lane = _lanes(trace, event, is_device)
-    row_of_call = np.full(len(trace.start_ns) + 1, -1)
-    host_rows = np.flatnonzero(~is_device)
+    row_of_call = np.full(len(trace.start_ns), -1)
+    host_rows = np.flatnonzero(~is_device & ~synchronises)
     row_of_call[event[host_rows]] = host_rows
-    launch = np.where(is_device & (launch_event >= 0), row_of_call[launch_event], -1)
-    start, end = trace.start_ns[event].copy(), trace.end_ns[event].copy()
-    launched = np.flatnonzero(launch >= 0)
-    np.minimum.at(end, launch[launched], start[launched])
-    end = np.maximum(start, end)
-    _end_waits(start, end, lane, synchronises, len(streams) + 1)
+    launch = np.where(is_device & ~orphan, row_of_call[call], -1)
+    end = np.where(is_device, trace.end_ns[event], ends)
+    start = np.where(is_device, trace.start_ns[event], np.minimum(asked, end))
+    waited, told = _waits(trace, calls, lane=lane, end_ns=end, asked=asked, streams=streams,
+                          synchronise=np.flatnonzero(synchronises), event=event, launch=launch)  # fmt: skip
+    of_host = waited[synchronises[waited[:, 0]]]
+    np.maximum.at(start, of_host[:, 0], end[of_host[:, 1]])
+    names = np.unique(trace.name[event[is_device]]).tolist()
+    kind, details, guessed, unknown = _kinds(trace, event, is_device, launch, names)
     return RankOps(
         lane=lane,
-        kind=_kinds(trace, event, is_device),
+        kind=kind,
         event=event,
-        start_ns=start,
+        start_ns=np.minimum(start, end),
         end_ns=end,
+        came_ns=np.maximum(asked, ends - 1),
         launch=launch,
         synchronises=synchronises,
-        after_wait=_after_waits(trace, event, lane, launch, calls[np.isin(names, _WAIT_EVENT)]),
+        waited=waited,
+        waits_told=told,
+        after_wait=_after_waits(trace, event, lane, launch, calls.wait_event),
+        details=details,
+        guessed=guessed,
+        unknown=unknown,
         streams=streams,
-        orphans=int((call_of < 0).sum()),
+        orphans=int(orphan.sum()),
+        early=int((is_device & ~orphan & (trace.start_ns[event] < asked - ROUNDING_NS)).sum()),
     )
 
 
-def by_thread(trace: KinetoTrace, events: _Ints) -> dict[int, _Ints]:
-    """Positions in ``events`` of those of each thread, in order."""
-    thread = trace.thread[events]
-    order = np.argsort(thread, kind="stable")
-    first = np.flatnonzero(np.diff(thread[order].astype(np.int64), prepend=-1))
-    parts = np.split(order, first[1:])
-    return {int(thread[part[0]]): part for part in parts if len(part)}
-
-
-def _device_events(trace: KinetoTrace) -> _Ints:
+def device_events(trace: KinetoTrace) -> _Ints:
+    """Kernels, copies and sets."""
     return trace.of("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
-
-
-def _calls(trace: KinetoTrace) -> _Ints:
-    return trace.of("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "driver")
-
-
-def _launches(trace: KinetoTrace, device: _Ints, calls: _Ints) -> _Ints:
-    """The call that launched each device op, by correlation; -1 for none. Of two calls with one number
-    (a runtime call and the driver's below it) the outer one."""
-    numbered = calls[trace.correlation[calls] >= 0]
-    numbered = numbered[np.argsort(trace.start_ns[numbered], kind="stable")]
-    numbers, first = np.unique(trace.correlation[numbered], return_index=True)
-    wanted = trace.correlation[device]
-    if not len(numbers):
-        return np.full(len(device), -1)
-    at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-    return np.where((numbers[at] == wanted) & (wanted >= 0), numbered[first[at]], -1)
 
 
 def _lanes(trace: KinetoTrace, event: _Ints, is_device: _Bools) -> tuple[list[tuple[int, int]], _Ints]:
@@ -187,41 +184,67 @@ def _lanes(trace: KinetoTrace, event: _Ints, is_device: _Bools) -> tuple[list[tu
     return list(streams), lane
 
 
-def _kinds(trace: KinetoTrace, event: _Ints, is_device: _Bools) -> _Ints:
-    by_name: dict[int, int] = {}
-    copies = {i for i, text in enumerate(trace.strings) if text.lower() in ("gpu_memcpy", "memcpy")}
-    sets = {i for i, text in enumerate(trace.strings) if text.lower() in ("gpu_memset", "memset")}
-    kinds = np.full(len(event), int(OpKind.HOST_GAP))
-    for row in np.flatnonzero(is_device).tolist():
-        category, name = int(trace.category[event[row]]), int(trace.name[event[row]])
-        if category in copies:
-            kinds[row] = OpKind.COPY
-        elif category in sets:
-            kinds[row] = OpKind.SET
-        else:
-            if name not in by_name:
-                by_name[name] = int(collective_kind(trace.strings[name]) or OpKind.KERNEL)
-            kinds[row] = by_name[name]
-    return kinds
+def _waits(
+    trace: KinetoTrace,
+    calls: Calls,
+    *,
+    lane: _Ints,
+    end_ns: _Ints,
+    asked: _Ints,
+    streams: list[tuple[int, int]],
+    synchronise: _Ints,
+    event: _Ints,
+    launch: _Ints,
+) -> tuple[_Ints, bool]:
+    """Pairs (row, row it waited for), and whether the trace tells those between streams."""
+    order = np.argsort(lane, kind="stable")
+    parts = np.split(order, np.searchsorted(lane[order], np.arange(1, len(streams) + 1)))[1:]
+    of_stream = {stream: StreamOps.of(rows, asked[rows]) for stream, rows in zip(streams, parts, strict=True)}
+    place = {int(event[row]): row for row in synchronise.tolist()}
+    rows = np.array([place[e] for e in calls.synchronise.tolist()], dtype=np.int64)
+    copies = {
+        int(event[launch[row]]): row
+        for row in np.flatnonzero(launch >= 0).tolist()
+        if int(event[launch[row]]) in place
+    }
+    pairs = waited_for(trace, calls, of_stream, rows=rows, end_ns=end_ns, launched=copies)
+    between, told = stream_waits(trace, calls, of_stream)
+    found = np.array(pairs + between, dtype=np.int64).reshape(-1, 2)
+    return found, told > 0
 
 
-def _end_waits(start: _Ints, end: _Ints, lane: _Ints, synchronises: _Bools, lanes: int) -> None:
-    """Lets calls that synchronise begin at the latest end, during the call, of what was launched
-    before."""
-    latest = np.zeros(lanes, dtype=np.int64)
-    for row, of in enumerate(lane.tolist()):
-        if of != HOST:
-            latest[of] = end[row]
-        elif synchronises[row]:
-            within = latest[(latest > start[row]) & (latest <= end[row])]
-            if len(within):
-                start[row] = within.max()
+def _kinds(
+    trace: KinetoTrace, event: _Ints, is_device: _Bools, launch: _Ints, names: list[int]
+) -> tuple[_Ints, dict[int, dict[str, str]], _Bools, int]:
+    """Kinds, what is told of kernels of NCCL, which of those send and receive without a word to whom, and
+    how many have an unknown kind."""
+    of_category = {"gpu_memcpy": OpKind.COPY, "memcpy": OpKind.COPY, "gpu_memset": OpKind.SET,
+                   "memset": OpKind.SET}  # fmt: skip
+    table = np.array([int(of_category.get(t.lower(), OpKind.KERNEL)) for t in trace.strings] or [0])
+    kinds = np.where(is_device, table[trace.category[event]], int(OpKind.HOST_GAP))
+    by_name = {i: collective_kind(trace.strings[i]) for i in names}
+    nccl = np.isin(trace.name[event], [i for i, kind in by_name.items() if kind is not None])
+    nccl |= np.isin(event, [e for e, told in trace.details.items() if "Collective name" in told])
+    spans = CommunicationSpans(trace)
+    details: dict[int, dict[str, str]] = {}
+    guessed = np.zeros(len(event), dtype=bool)
+    unknown = 0
+    for row in np.flatnonzero(nccl & (kinds == OpKind.KERNEL)).tolist():
+        own = trace.details.get(int(event[row]), {})
+        details[row] = told = own or (spans.details(int(event[launch[row]])) if launch[row] >= 0 else {})
+        kind = kind_of_call(told.get("Collective name", "")) or kind_of_call(told.get("Range", ""))
+        if kind is None:
+            kind = by_name[int(trace.name[event[row]])] or OpKind.KERNEL
+            guessed[row] = kind == OpKind.ALL_TO_ALL
+            unknown += kind == OpKind.KERNEL
+        kinds[row] = kind
+    return kinds, details, guessed, unknown
 
 
 def _after_waits(trace: KinetoTrace, event: _Ints, lane: _Ints, launch: _Ints, waits: _Ints) -> _Bools:
     """Device ops before whose launch, and behind that of the op before on their stream, some stream was
     told to wait, apart from what a launch of NCCL does itself."""
-    own = _in_communication(trace, waits, event[launch[(launch >= 0)]])
+    own = CommunicationSpans(trace).launching(waits, event[launch[(launch >= 0)]])
     times = np.sort(trace.start_ns[waits[~own]])
     after = np.zeros(len(event), dtype=bool)
     for of in range(1, int(lane.max(initial=0)) + 1):
@@ -229,26 +252,3 @@ def _after_waits(trace: KinetoTrace, event: _Ints, lane: _Ints, launch: _Ints, w
         counts = np.searchsorted(times, trace.start_ns[event[launch[rows]]])
         after[rows[1:]] = counts[1:] > counts[:-1]
     return after
-
-
-def _in_communication(trace: KinetoTrace, waits: _Ints, launches: _Ints) -> _Bools:
-    """Which of the calls are inside a call of torch.distributed that launches something."""
-    names = [i for i, text in enumerate(trace.strings) if text == COMMUNICATION]
-    spans = np.flatnonzero(np.isin(trace.name, names))
-    spans = spans[np.argsort(trace.start_ns[spans], kind="stable")]
-    begin, end = trace.start_ns[spans], trace.end_ns[spans]
-    inside = np.zeros(len(waits), dtype=bool)
-    of_launches, of_waits = by_thread(trace, launches), by_thread(trace, waits)
-    for of, called in by_thread(trace, spans).items():
-        if of not in of_launches or of not in of_waits:
-            continue
-        at = np.sort(trace.start_ns[launches[of_launches[of]]])
-        launches_in = np.searchsorted(at, end[called], "right") > np.searchsorted(at, begin[called])
-        mine = called[launches_in]
-        if not len(mine):
-            continue
-        of_thread = of_waits[of]
-        place = np.searchsorted(begin[mine], trace.start_ns[waits[of_thread]], "right") - 1
-        found = (place >= 0) & (trace.start_ns[waits[of_thread]] <= end[mine][np.maximum(place, 0)])
-        inside[of_thread] |= found
-    return inside

@@ -98,14 +98,18 @@ def straggler_steps(trace: StragglerTrace) -> MeasuredSteps:
     of = order_rows(trace)
     meetings = find_meetings(of, warnings)
     waits = find_waits(of, warnings)
-    drop_circles(of.rows, waits, meetings)
+    circles = drop_circles(of.rows, waits, meetings)
+    if circles:
+        warnings.append(f"{circles:,} waits between streams that close a circle over ranks are left out")
+    timing = time_rows(of.rows, waits, meetings)
+    warnings += timing.warnings
     return MeasuredSteps(
         steps=trace.steps,
         of=of,
         ops=name_ops(of, meetings, warnings),
         meetings=meetings,
         waits=waits,
-        timing=time_rows(of.rows, waits, meetings),
+        timing=timing,
         measured_ns=trace.step_time_ns(),
         warnings=warnings,
     )
