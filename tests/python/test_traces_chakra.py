@@ -271,7 +271,7 @@ def test_integers_of_any_type_are_read(tmp_path):
     ("content", "said"),
     [
         (b"", "no nodes found"),
-        (b"\x07\x0a\x050.0.4", "no nodes found"),
+        (b"\x07\x0a\x050.0.4", "no work found"),
         (b"\x05\x0a", "a record of 5 bytes at byte 1 is cut off"),
         (b"\xff" * 11, "a number of more than ten bytes"),
         (b"\x02\x0b\x01", "wire type 3 found"),

@@ -104,7 +104,7 @@ def read_chakra(path: str | os.PathLike[str], *, alone: bool = True) -> ChakraTr
         raise TraceError(f"{file}: damaged Chakra trace: {error}") from error
     except TraceError as error:
         raise TraceError(f"{file}: {error}") from error
-    if not nodes:
+    if not nodes and not metadata:
         raise TraceError(f"{file}: no nodes found, expected a Chakra execution trace")
     warnings: list[str] = []
     rank = whole(metadata.get("rank"))

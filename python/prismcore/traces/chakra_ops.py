@@ -60,8 +60,9 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
     world = _world(traces)
     told = {"unknown": 0, "unsaid": 0}
     own = all(trace.metadata.get("schema") == "prismcore" for trace in traces)
+    marked = own and any(n.attributes.get("mark") == "iteration" for trace in traces for n in trace.nodes)
     for trace in traces:
-        _RankNodes(trace, columns, world, told, own).run()
+        _RankNodes(trace, columns, world, told, own).run(marked)
     if not any(kind != OpKind.MARK for kind in columns.kind):
         raise TraceError(f"{traces[0].path}: no work found in these traces, expected computation or messages")
     absent = format_absent([trace.rank for trace in traces], range(world), most=NAMED)
@@ -119,9 +120,10 @@ class _RankNodes:
         self.members: dict[str, tuple[int, ...]] = dict(trace.groups)
         self.numbers: dict[object, int] = {}
         self.launches: dict[int, int] = {}
-        self.marks = 0
 
-    def run(self) -> None:
+    def run(self, marked: bool) -> None:
+        """``marked``: the traces mark their iterations; otherwise all is one."""
+        begin = len(self.columns.rank)
         nodes, waits = ordered(self.trace, self.columns.warnings)
         for node in nodes:
             members = distinct(node.attributes.get("members"))
@@ -135,14 +137,15 @@ class _RankNodes:
                     clock[lane] = max(clock.get(lane, -1), row)
             added = self._add(node, clock)
             clocks.append(clock if added is None else {self.columns.lane[added]: added})
-        if not self.marks or not self.own:
+        if not marked:
             self._mark("")
+        elif len(self.columns.rank) == begin:  # a rank that does nothing is there
+            self._mark("", MarkKind.PHASE)
 
     def _mark(self, label: str, kind: MarkKind = MarkKind.ITERATION) -> int:
         labels = self.columns.labels
         if label not in labels:
             labels.append(label)
-        self.marks += kind == MarkKind.ITERATION
         return self.columns.mark(self.trace.rank, labels.index(label), kind=kind)
 
     def _add(self, node: ChakraNode, clock: dict[int, int]) -> int | None:
@@ -163,8 +166,7 @@ class _RankNodes:
         name = "memory" if node.type in _MEMORY else "cpu" if on_cpu else "compute"
         name = name if node.type <= _COLL else NODE_TYPES[node.type]
         provenance, duration = self._duration(node)
-        if provenance == Provenance.UNKNOWN:
-            self.told["unknown"] += 1
+        self.told["unknown"] += node.duration_ns is None
         dtype = _DTYPES.get(str(node.attributes.get("dtype")), DataType.NONE)
         direction = str(node.attributes.get("direction", "device_to_device")).upper()
         return self._row(
@@ -229,7 +231,7 @@ class _RankNodes:
         self.columns.collectives.setdefault(self.trace.rank, []).append(
             Collective(row=row, communicator=communicator, kind=int(kind), bytes=size, number=number)
         )
-        if provenance == Provenance.UNKNOWN:
+        if node.duration_ns is None:
             self.columns.unmeasured[row] = communicator[1] or (self.trace.rank,)
         return row
 
@@ -272,7 +274,7 @@ class _RankNodes:
                 bytes=size,
             )
         )
-        if provenance == Provenance.UNKNOWN:
+        if node.duration_ns is None:
             self.columns.unmeasured[row] = (here, there)
         return row
 

@@ -250,12 +250,18 @@ def _entry(entry: Any) -> Entry | None:
         peer=int(message[3]) if message else None,
         state=str(state),
         created_ns=created,
-        started_ns=_whole(entry.get("time_discovered_started_ns")) or None,
-        completed_ns=_whole(entry.get("time_discovered_completed_ns")) or None,
+        started_ns=_seen(entry, "started", STATES[1:]),
+        completed_ns=_seen(entry, "completed", STATES[2:]),
         duration_ns=_milliseconds(entry.get("duration_ms")),
         bytes=min(max(sizes), MOST_BYTES),
         dtype=next((dtype for dtype, size in dtypes if size), DataType.NONE),
     )
+
+
+def _seen(entry: dict[str, Any], what: str, states: Sequence[str]) -> int | None:
+    """A time, where it was seen; torch's JSON has 0 where it was not."""
+    found = _whole(entry.get(f"time_discovered_{what}_ns"))
+    return found if found or entry.get("state") in states else None
 
 
 def _elements(sizes: Any) -> int:
