@@ -15,7 +15,16 @@ from prismcore.graph import CopyDirection, DataType, Graph, MarkKind, OpKind, Pr
 from prismcore.graph.op import OpFlag
 from prismcore.report.protobuf import message, sint, text, uint, varint
 
-__all__ = ["Saying", "Talk", "Vocabulary", "delimited", "global_metadata", "node"]
+__all__ = [
+    "Saying",
+    "Talk",
+    "Vocabulary",
+    "call_site_attr",
+    "global_metadata",
+    "launch_attr",
+    "members_attr",
+    "node",
+]
 
 VERSION = "0.0.4"
 """As Chakra's own converters write it."""
@@ -59,7 +68,7 @@ class Talk:
     position: int
 
 
-def delimited(body: bytes) -> bytes:
+def _delimited(body: bytes) -> bytes:
     """A record of the file: its length, then itself."""
     return varint(len(body)) + body
 
@@ -74,7 +83,7 @@ def node(
         if packed:
             body.append(message(field, packed))
     body += (saying.tail, more)
-    return delimited(b"".join(body))
+    return _delimited(b"".join(body))
 
 
 def global_metadata(attributes: Iterable[tuple[str, int | str]]) -> bytes:
@@ -83,7 +92,7 @@ def global_metadata(attributes: Iterable[tuple[str, int | str]]) -> bytes:
     for name, value in attributes:
         attr = _string(name, value) if isinstance(value, str) else _int64(name, value)
         body += message(_META_ATTR, attr)
-    return delimited(body)
+    return _delimited(body)
 
 
 def members_attr(members: Iterable[int]) -> bytes:

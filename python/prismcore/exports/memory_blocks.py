@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
 
-__all__ = ["Block", "Blocks", "Segment"]
+__all__ = ["Block", "Blocks", "Segment", "segment_for"]
 
 SMALL_BYTES = 1 << 20
 SMALL_SEGMENT = 2 << 20
