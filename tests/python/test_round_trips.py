@@ -13,8 +13,8 @@ from replay_programs import programs
 from prismcore.exports.chakra import write_chakra
 from prismcore.exports.flight_recorder import write_flight_recorder
 from prismcore.graph import CopyDirection, DataType, GraphBuilder, OpKind, Provenance, Reduction
-from prismcore.profiles.cluster import load_cluster
-from prismcore.replay import replay
+from prismcore.profiles.cluster import cluster_text, load_cluster
+from prismcore.replay import recorded_eager_bytes, replay
 from prismcore.traces.chakra import read_chakra_set
 from prismcore.traces.chakra_ops import graph_of_chakra
 from prismcore.traces.flight_recorder import read_flight_records
@@ -143,3 +143,27 @@ def test_what_chakra_carries_of_each_op():
     assert (kernel.name, kernel.dtype) == ("gemm", DataType.FLOAT16)
     names = {back.communicator(c).name for c in range(back.num_communicators)}
     assert names == {"line:1", "world"}
+
+
+def test_what_a_replay_looks_at_comes_back_from_chakra():
+    """Messages that do not wait for their receiver, and the iteration that counts in no median."""
+    builder = GraphBuilder(world_size=2)
+    pair = builder.communicator("pair", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        for _ in range(2):
+            rank.kernel("work", duration_ns=700 * (1 + 4 * r))
+            if r == 0:
+                rank.send(pair, to=1, bytes=8, duration_ns=50)
+            else:
+                rank.recv(pair, source=0, bytes=8, duration_ns=50)
+            rank.mark_iteration()
+    text = cluster_text("h100-8x")
+    graph = builder.finish({"cluster": text, "warmup_iterations": 1, "command": ["x.py"]})
+    assert recorded_eager_bytes(graph) > 8
+    back, _ = through_chakra(graph)
+    assert set(back.metadata) == {"cluster", "imported_from", "notes", "warmup_iterations"}
+    first, second = replay(graph), replay(back)
+    assert second.iteration_end_ns.tolist() == first.iteration_end_ns.tolist()
+    assert second.split == first.split
+    assert replay(graph, eager_bytes=0).iteration_end_ns.tolist() != first.iteration_end_ns.tolist()

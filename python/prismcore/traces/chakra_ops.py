@@ -7,6 +7,7 @@ another stream is an event.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ _KINDS = {
     **{name: OpKind[name] for name in COMM_TYPES[:8]},
 }
 _DTYPES = {dtype.name.lower(): dtype for dtype in DataType}
+_KEPT = ("cluster", "device", "warmup_iterations")
 _MOST_STREAM = 2**16 - 2
 _MOST_LANES = 64
 
@@ -87,8 +89,19 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
             f"cluster {cluster.name}"
         )
     metadata: dict[str, Any] = {"imported_from": "chakra", "notes": columns.warnings}
+    if own:
+        metadata |= _kept(traces[0])
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)
     return graph, columns.warnings
+
+
+def _kept(trace: ChakraTrace) -> dict[str, Any]:
+    """Of the metadata of the graph that the trace was made of: what a replay looks at."""
+    try:
+        noted = json.loads(str(trace.metadata.get("metadata", "")))
+    except (ValueError, RecursionError):
+        return {}
+    return {key: noted[key] for key in _KEPT if key in noted} if isinstance(noted, dict) else {}
 
 
 def _world(traces: Sequence[ChakraTrace]) -> int:
