@@ -12,16 +12,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from prismcore import replay
-from prismcore.calibrate import calibrate, merged_samples
+from prismcore.calibrate import Samples, calibrate, merged_samples
 from prismcore.calibrate.collectives import fit_links
 from prismcore.calibrate.from_graph import samples_of_graph
 from prismcore.calibrate.from_traces import samples_of_traces
-from prismcore.calibrate.samples import CollectiveKey
+from prismcore.calibrate.samples import CollectiveKey, CopyKey
 from prismcore.cli.main import main
 from prismcore.comm import collective_cost
 from prismcore.cost import KernelShape, kernel_cost
 from prismcore.errors import ProfileError, TraceError
-from prismcore.graph import OpKind
+from prismcore.graph import CopyDirection, DataType, Gemm, Kernel, OpKind
 from prismcore.profiles.cluster import cluster_text, load_cluster, parse_cluster
 from prismcore.profiles.device import load_device
 from prismcore.profiles.toml_text import toml_text
@@ -225,7 +225,7 @@ def test_what_has_too_few_samples_stays_out_and_is_counted(tmp_path):
         (
             {**A100, "computeMajor": 7, "name": "V100"},
             None,
-            r"V100 .*expected a device with a profile \(a100",
+            r"V100 .*expected a device with a profile \(a100.*extends a near one",
         ),
         (
             [A100, {**A100, "name": "Other"}],
@@ -241,6 +241,62 @@ def test_another_device_is_refused(tmp_path, device, base, message):
     traces = read_kineto_set(sorted(job.write(tmp_path / "traces", device=device).glob("*.json")))
     with pytest.raises(TraceError, match=message):
         calibrate(samples_of_traces(traces), base=base, least=1)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        {**A100, "name": "A100\nbase = 3"},
+        {**A100, "id": ["x"], "numSms": 1e400},
+        {**A100, "totalGlobalMem": "85174583296"},
+        {**A100, "computeMajor": True},
+        {"id": 0},
+        "A100",
+        7,
+    ],
+)
+def test_a_device_that_is_told_oddly_is_not_told(tmp_path, device):
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
+    job.kernel(ADD, 100)
+    samples = samples_in(job.write(tmp_path / "traces", device=device))
+    assert samples.device is None
+    assert (
+        "the traces do not tell their device: taken to be that of a100"
+        in calibrate(samples, base="a100", least=1).warnings
+    )
+
+
+@settings(max_examples=12, deadline=None, phases=(Phase.generate,))
+@given(
+    kernel=st.tuples(st.text(max_size=9), st.lists(st.integers(0, 2**54), min_size=3, max_size=3)),
+    size=st.integers(0, 2**40),
+    host=st.integers(0, 2**40),
+    link=st.integers(0, 2**54),
+)
+def test_whatever_was_measured_makes_profiles_that_can_be_read(tmp_path_factory, kernel, size, host, link):
+    name, durations = kernel
+    members = tuple(range(8))
+    samples = Samples(
+        source="absurd traces",
+        ranks=8,
+        kernels={
+            Kernel(name="k", grid=(3, 1, 1)): np.array([5000] * 3),
+            Kernel(name=name, grid=(2**32 - 1, 1, 1)): np.array(durations),
+            Kernel(name=name, gemm=Gemm(m=2**40, n=1, k=2**40), dtype=DataType.BFLOAT16): np.array(durations),
+        },
+        copies={CopyKey(direction=CopyDirection.HOST_TO_DEVICE, bytes=size): np.array(durations)},
+        host={"launch_ns": np.full(30, host), "query_ns": np.full(30, host)},
+        collectives={
+            CollectiveKey(kind=kind, bytes=nbytes, members=members): np.full(3, link)
+            for kind in (OpKind.ALL_REDUCE, OpKind.ALL_TO_ALL)
+            for nbytes in (1, size + 1)
+        },
+    )
+    found = calibrate(samples, base="a100")
+    files = found.save(tmp_path_factory.mktemp("own") / "own.toml")
+    assert load_device(files[0]).rows == found.table
+    for file in files[2:]:
+        load_cluster(file).to_core()
 
 
 def test_collectives_whose_members_lack_a_trace_tell_nothing(tmp_path):

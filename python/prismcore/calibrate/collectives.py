@@ -31,6 +31,8 @@ _MESSAGES: Final = (OpKind.ALL_TO_ALL, OpKind.GATHER, OpKind.SCATTER)
 _APART: Final = 3.0  #: ratio of sizes that tells latency from bandwidth
 _PASSES: Final = 50
 _PROBE_US: Final = 1000.0
+_MOST_US: Final = 1e6  # what a profile takes
+_LEAST_RATE: Final = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +78,8 @@ def fit_links(
     fits = []
     groups: dict[tuple[str, str], list[tuple[CollectiveKey, int]]] = defaultdict(list)
     for key, durations in collectives.items():
-        if len(durations) >= least:
-            median = Spread.of(durations).median_ns
+        median = Spread.of(durations).median_ns
+        if len(durations) >= least and median > 0:
             groups[_where(key, profile), _protocol(key, profile)].append((key, median))
     for (where, protocol), medians in sorted(groups.items(), key=lambda g: (g[0][1] == "messages", g[0])):
         count = sum(len(collectives[key]) for key, _ in medians)
@@ -182,8 +184,9 @@ def _fit(
     elif not knows_bandwidth and u <= 0:
         knows_bandwidth = True
         u, v = _solve(*terms, fixed_u=0.0, fixed_v=None, least_v=least_v)
-    latency = round(u, 3) if knows_latency else base_latency
-    bandwidth = min(round(reference / v, 4), knob.most_bandwidth) if knows_bandwidth else base_bandwidth
+    latency = min(round(u, 3), _MOST_US) if knows_latency else base_latency
+    rate = min(max(round(reference / v, 4), _LEAST_RATE), knob.most_bandwidth)
+    bandwidth = rate if knows_bandwidth else base_bandwidth
     knob.set(profile, latency, bandwidth)
     return LinkFit(
         where=knob.where,

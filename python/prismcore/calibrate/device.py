@@ -42,8 +42,8 @@ def base_for(device: FoundDevice) -> str:
         if not _differences(device, load_device(name)):
             return name
     raise TraceError(
-        f"{_words(device)} found, expected a device with a profile ({', '.join(device_profiles())}); name "
-        "one to extend, of your own or near it (--base)"
+        f"{_words(device)} found, expected a device with a profile ({', '.join(device_profiles())}); write "
+        "one that extends a near one (base, memory_bytes, ...: docs/profiles.md) and name it (--base)"
     )
 
 
@@ -84,7 +84,7 @@ def _devices(trace: KinetoTrace) -> list[FoundDevice]:
     found = []
     for entry in listed:
         device = _device(entry)
-        if device is not None and (entry.get("id") in used or len(listed) == 1):
+        if device is not None and (len(listed) == 1 or _number(entry.get("id")) in used):
             found.append(device)
     return list(dict.fromkeys(found))
 
@@ -92,11 +92,14 @@ def _devices(trace: KinetoTrace) -> list[FoundDevice]:
 def _device(entry: Any) -> FoundDevice | None:
     if not isinstance(entry, dict):
         return None
-    numbers = [entry.get(key) for key in ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")]
+    keys = ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")
+    numbers = [n for n in (_number(entry.get(key)) for key in keys) if n is not None]
     name = entry.get("name")
-    if not isinstance(name, str) or not all(
-        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers
-    ):
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(numbers) < len(keys):
         return None
-    major, minor, sms, memory = (int(n) for n in numbers if n is not None)
+    major, minor, sms, memory = numbers
     return FoundDevice(name=name, compute_capability=(major, minor), sms=sms, memory_bytes=memory)
+
+
+def _number(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**63 else None

@@ -16,8 +16,10 @@ __all__ = ["LEAST_CALLS", "CopyRow", "HostRow", "copy_rows", "host_rows", "pcie_
 
 #: Calls of a kind that a figure of host time needs: gaps differ by what the trainer does there.
 LEAST_CALLS = 20
+MOST_NS = 10**9  # of a call, as a profile takes it
 #: A copy over PCIe of at least this many bytes tells bandwidth, not latency.
 LARGE_BYTES = 1 << 20
+SLOWEST = 1e8  # bytes a second: less is no figure of a profile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +72,8 @@ def pcie_bandwidth(copies: Mapping[CopyKey, Ints], profile: DeviceProfile, least
         if not key.pageable and key.direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
     }
     rates = _rates(pinned, profile.kernel_floor_ns)
-    return float(np.median(rates)) * 1e9 if len(rates) >= least else None
+    rate = float(np.median(rates)) * 1e9 if len(rates) >= least else 0.0
+    return rate if rate >= SLOWEST else None
 
 
 def host_rows(host: Mapping[str, Ints], profile: DeviceProfile) -> list[HostRow]:
@@ -88,7 +91,7 @@ def host_rows(host: Mapping[str, Ints], profile: DeviceProfile) -> list[HostRow]
                 figure=figure,
                 measured=measured,
                 base_ns=getattr(profile.host, figure),
-                value_ns=value if len(durations) >= LEAST_CALLS else None,
+                value_ns=value if len(durations) >= LEAST_CALLS and value <= MOST_NS else None,
             )
         )
     return rows

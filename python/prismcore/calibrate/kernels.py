@@ -24,6 +24,7 @@ __all__ = ["FamilyFit", "KernelRow", "fit_families", "kernel_rows", "product_nam
 #: Kernels that add up the parts of a split product: part of its time, not a product of their own.
 _SPLIT = re.compile(r"splitk", re.IGNORECASE)
 _DTYPE_NAMES: Final = {number: name for name, number in DTYPES.items()}
+MOST_NS = 2**53  # of a row
 # Of the search for an efficiency.
 _LEAST_SHARE, _HALVINGS, _REACHED = 0.05, 20, 0.01
 _LIMITS = 1.03  # a tenth less of the peak makes a launch that it limits longer by this at least
@@ -81,7 +82,7 @@ def kernel_rows(kernels: Mapping[Kernel, Ints], profile: DeviceProfile, least: i
                 measured=measured,
                 total_ns=int(durations.sum()),
                 base=kernel_cost(name, shape, core),
-                in_table=len(durations) >= least,
+                in_table=len(durations) >= least and _can_stand(name, measured),
             )
         )
     return sorted(rows, key=lambda row: (-row.total_ns, row.name))
@@ -96,10 +97,9 @@ def table_rows(kernels: Mapping[Kernel, Ints], rows: Sequence[KernelRow], least:
         if row.in_table
     ]
     for kernel, durations in kernels.items():
-        if kernel.gemm is not None and len(durations) >= least:
-            out.append(
-                TimingRow(name=kernel.name, shape=_shape(kernel), duration_ns=Spread.of(durations).median_ns)
-            )
+        measured = Spread.of(durations)
+        if kernel.gemm is not None and len(durations) >= least and _can_stand(kernel.name, measured):
+            out.append(TimingRow(name=kernel.name, shape=_shape(kernel), duration_ns=measured.median_ns))
     return sorted(out, key=lambda row: (row.name, row.shape.grid, row.shape.m, row.shape.n, row.shape.k))
 
 
@@ -143,6 +143,11 @@ def fit_families(rows: Sequence[KernelRow], profile: DeviceProfile) -> list[Fami
             )
         )
     return sorted(fits, key=lambda fit: -fit.measured_ns)
+
+
+def _can_stand(name: str, measured: Spread) -> bool:
+    """Whether a table can hold it: damaged traces have names of anything, and times of years."""
+    return bool(name) and name.isprintable() and measured.median_ns <= MOST_NS
 
 
 def _told_share(family: str, row: KernelRow, profile: DeviceProfile) -> float | None:
