@@ -121,6 +121,12 @@ def test_tables_give_what_was_measured(tmp_path):
 def test_an_imported_graph_replays_by_the_table_as_it_was_measured(tmp_path):
     job = job_of(load_device("a100"), load_cluster("a100-8x"))
     graph = stitch_kineto(read_kineto_set(sorted(job.write(tmp_path / "traces").glob("*.json")))).graph()
+    ops = graph.ops(0)
+    assert set(ops["dtype"][ops["kind"] == OpKind.ALL_REDUCE]) == {DataType.BFLOAT16}
+    assert set(ops["detail"][ops["kind"] == OpKind.COPY]) == {CopyDirection.HOST_TO_DEVICE}
+    kernels = [graph.kernel(i) for i in range(graph.num_kernels)]
+    assert Gemm(m=1024, n=4096, k=4096) in {kernel.gemm for kernel in kernels if kernel.name == PRODUCT}
+    assert {kernel.grid for kernel in kernels if kernel.name == SOFTMAX} == {(n, 1, 1) for n in ELEMENTS}
     found = calibrate(samples_in(tmp_path / "traces"))
     files = found.save(tmp_path / "own.toml")
     measured = replay(graph)
@@ -150,19 +156,19 @@ def test_an_imported_graph_replays_by_the_table_as_it_was_measured(tmp_path):
 @given(
     u=st.floats(0, 100),
     share=st.floats(0.2, 1),
-    nodes=st.sampled_from([1, 2, 4]),
+    where=st.tuples(st.sampled_from(["a100-8x", "h100-8x"]), st.sampled_from([1, 2, 4])),
     kind=st.sampled_from([OpKind.ALL_REDUCE, OpKind.ALL_GATHER, OpKind.REDUCE_SCATTER, OpKind.ALL_TO_ALL]),
     outliers=st.booleans(),
 )
-def test_links_come_back_for_every_kind_and_group(u, share, nodes, kind, outliers):
-    base = load_cluster("a100-8x")
-    truth = load_cluster("a100-8x")
+def test_links_come_back_for_every_kind_and_group(u, share, where, kind, outliers):
+    name, nodes = where
+    base, truth = load_cluster(name), load_cluster(name)
     graphs = truth.one_node if nodes == 1 else truth.multi_node
     for protocol in ("ll", "ll128", "simple"):
         setattr(graphs.calibration.extra_latency_us, protocol, u)
         setattr(graphs.calibration.bandwidth_efficiency, protocol, share)
     if kind == OpKind.ALL_TO_ALL:  # of its own in [p2p]
-        truth = load_cluster("a100-8x")
+        truth = load_cluster(name)
         rate = "nvlink_gbps" if nodes == 1 else "nic_gbps"
         setattr(truth.p2p, rate, getattr(truth.p2p, rate) * share)
         setattr(truth.p2p, "intra_latency_us" if nodes == 1 else "inter_latency_us", u)

@@ -10,7 +10,7 @@ import numpy as np
 from prismcore.calibrate.device import found_device
 from prismcore.calibrate.host_calls import host_samples
 from prismcore.calibrate.samples import CollectiveKey, CopyKey, Ints, Samples, by_number
-from prismcore.graph import CopyDirection, OpKind
+from prismcore.graph import CopyDirection, DataType, OpKind
 from prismcore.rank_list import format_ranks
 from prismcore.stitch.rows import segment_reduce
 from prismcore.traces.kineto import MeasuredTraces, stitch_kineto
@@ -96,7 +96,13 @@ def _add_collectives(samples: Samples, measured: MeasuredTraces, duration: Ints)
         elif int(size[row]) <= 0:
             reasons.append("size not told")
         else:
-            key = CollectiveKey(kind=OpKind(int(ops.kind[row])), bytes=int(size[row]), members=members)
+            dtype = DataType.NONE if ops.dtype is None else DataType(int(ops.dtype[row]))
+            key = CollectiveKey(
+                kind=OpKind(int(ops.kind[row])),
+                bytes=int(size[row]),
+                members=members,
+                **({} if dtype == DataType.NONE else {"dtype": dtype.name.lower()}),
+            )
             lists.setdefault(key, []).append(int(least[row]))
     samples.leave_out(reasons)
     samples.collectives = {key: np.array(values) for key, values in lists.items()}

@@ -41,7 +41,7 @@ class FoundDevice:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveKey:
     """Collectives that should take the same time. ``bytes``: larger of the send and receive buffer.
-    ``dtype`` decides which algorithms there are; traces of torch's profiler often do not tell it."""
+    ``dtype`` decides which algorithms there are; the default stands for one that is not told."""
 
     kind: OpKind
     bytes: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from prismcore.graph import OpKind
+from prismcore.graph import DataType, OpKind
 from prismcore.rank_list import format_absent, format_ranks
 from prismcore.stitch.clocks import find_clocks
 from prismcore.stitch.meetings import Meetings
@@ -66,6 +66,7 @@ class Collective:
     communicator: tuple[str, Members | None]  #: name; members, where the trace tells them
     kind: int
     bytes: int | None  #: of all members where kinds are uneven, once meetings are found
+    dtype: DataType = DataType.NONE
     number: int | None = None  #: in the order of its communicator, where the trace tells it
     named: bool = True  #: the name is one that all members give it
     size: int | None = None  #: of the communicator, where the trace tells it

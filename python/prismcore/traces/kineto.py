@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from prismcore.errors import TraceError
-from prismcore.graph import Graph, Kernel, OpKind
+from prismcore.graph import DataType, Graph, Kernel, OpKind
 from prismcore.rank_list import MAX_RANK, format_absent, format_ranks
 from prismcore.stitch.clocks import find_clocks, set_clocks
 from prismcore.stitch.meetings import Meetings
@@ -119,8 +119,8 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
     numbers, parts = _working(traces, warnings)
     rows = join_rows(parts)
     kind = np.concatenate([part.kind for part in parts])
-    sizes = np.zeros(len(kind), dtype=np.int64)
-    meetings, communicators, peer = _meetings(parts, rows, kind, sizes, warnings)
+    sizes, dtypes = np.zeros(len(kind), dtype=np.int64), np.full(len(kind), int(DataType.NONE))
+    meetings, communicators, peer = _meetings(parts, rows, kind, (sizes, dtypes), warnings)
     _share_clock(rows, parts, meetings, kind, warnings)
     waits = _waits(rows, parts)
     circles = drop_circles(rows, waits, meetings, hosts=1)
@@ -144,6 +144,7 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
             kernels=kernels,
             communicators=communicators.communicators,
             bytes=sizes,
+            dtype=dtypes,
             detail=directions,
             has_host=True,
         ),
@@ -178,9 +179,11 @@ def _working(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[list[i
 
 
 def _meetings(
-    parts: Sequence[RankRows], rows: Rows, kind: Ints, sizes: Ints, warnings: list[str]
+    parts: Sequence[RankRows], rows: Rows, kind: Ints, payload: tuple[Ints, Ints], warnings: list[str]
 ) -> tuple[Meetings, Communicators, Ints]:
-    """Meetings, communicators, and the other side of each message; enters payloads into ``sizes``."""
+    """Meetings, communicators, and the other side of each message; enters bytes and, of all members the
+    first's, types of elements into ``payload``."""
+    sizes, dtypes = payload
     offset = 0
     found, sides = [], []
     lost = 0
@@ -208,6 +211,8 @@ def _meetings(
     for _, collectives in found:
         for collective in collectives:
             sizes[collective.row] = collective.bytes or 0
+            dtypes[collective.row] = collective.dtype
+    dtypes[:] = dtypes[np.unique(meetings.id, return_index=True)[1]][meetings.id]
     ids = meetings.id.copy()
     present = sorted(part.rank for part in parts)
     peer = match_messages(sides, present, ids, communicators, warnings, times=rows)

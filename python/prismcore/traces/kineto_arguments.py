@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prismcore.errors import TraceError
+from prismcore.graph import DataType
 from prismcore.rank_list import MAX_RANK
 from prismcore.traces.kineto_file import KinetoTrace
 
@@ -24,6 +25,17 @@ _SIZES = {
     "byte": 1, "char": 1, "bool": 1, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2,
     "short": 2, "int": 4, "float": 4, "long": 8, "long int": 8, "double": 8,
     "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "u64": 8,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+#: Of those, the types that NCCL knows.
+_TYPES = {
+    "byte": DataType.UINT8, "char": DataType.INT8, "bool": DataType.UINT8, "half": DataType.FLOAT16,
+    "bfloat16": DataType.BFLOAT16, "c10::half": DataType.FLOAT16, "c10::bfloat16": DataType.BFLOAT16,
+    "int": DataType.INT32, "float": DataType.FLOAT32, "long": DataType.INT64, "long int": DataType.INT64,
+    "double": DataType.FLOAT64, "f16": DataType.FLOAT16, "bf16": DataType.BFLOAT16, "f32": DataType.FLOAT32,
+    "f64": DataType.FLOAT64, "i8": DataType.INT8, "u8": DataType.UINT8, "i32": DataType.INT32,
+    "u32": DataType.UINT32, "i64": DataType.INT64, "u64": DataType.UINT64,
+    "float8_e4m3fn": DataType.FLOAT8E4M3, "float8_e5m2": DataType.FLOAT8E5M2,
 }  # fmt: skip
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
 
@@ -128,7 +140,7 @@ def payload_bytes(details: Mapping[str, str], kernel: str, *, gathers: bool, siz
     elements = max(known) if known else _elements(details, "Input")
     if elements is None:
         elements = _elements(details, "Range")
-    each = _SIZES.get(details.get("dtype", "").lower()) or _element_bytes(details, kernel)
+    each = _SIZES.get(_type_name(details, kernel))
     if elements is None or each is None:
         return None
     total = elements * each * (size or 1 if gathers and not known else 1)
@@ -158,12 +170,20 @@ def _product(shape: Any, depth: int = 0) -> int | None:
     return total
 
 
-def _element_bytes(details: Mapping[str, str], kernel: str) -> int | None:
-    """As the first argument of an older record says, else the kernel's name."""
+def element_type(details: Mapping[str, str], kernel: str) -> DataType:
+    """Of what a collective moves; NONE where it is not told, or no type of NCCL's."""
+    return _TYPES.get(_type_name(details, kernel), DataType.NONE)
+
+
+def _type_name(details: Mapping[str, str], kernel: str) -> str:
+    """As the kernel's arguments say, the first argument of an older record, else the kernel's name; empty
+    where none does."""
+    told = details.get("dtype", "").lower()
+    if told in _SIZES:
+        return told
     for of in ("Input", "Range"):
         types = json_list(details.get(f"{of} type"))
-        told = _SIZES.get(str(types[0]).lower()) if types else None
-        if told is not None:
+        told = str(types[0]).lower() if types else ""
+        if told in _SIZES:
             return told
-    parts = re.split(r"[_(<]", kernel.lower())
-    return next((_SIZES[part] for part in parts if part in _SIZES), None)
+    return next((part for part in re.split(r"[_(<]", kernel.lower()) if part in _SIZES), "")

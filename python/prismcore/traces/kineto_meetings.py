@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from prismcore.graph import OpKind
 from prismcore.traces.collectives import Collective, Members
-from prismcore.traces.kineto_arguments import MembersReader, json_list, payload_bytes, whole
+from prismcore.traces.kineto_arguments import MembersReader, element_type, json_list, payload_bytes, whole
 from prismcore.traces.kineto_file import KinetoTrace
 from prismcore.traces.kineto_ops import RankOps
 
@@ -69,7 +69,8 @@ def told_of(trace: KinetoTrace, ops: RankOps, rows: Sequence[int], warnings: lis
             label += " send/receive"
         told.collectives.append(
             Collective(row=row, communicator=(label, ranks), kind=kind, bytes=payload, number=number,
-                       named=name is not None, size=size, guessed=bool(ops.guessed[row]))
+                       dtype=element_type(details, kernel), named=name is not None, size=size,
+                       guessed=bool(ops.guessed[row]))
         )  # fmt: skip
     if members.refused:
         warnings.append(
