@@ -19,7 +19,7 @@ LEAST_CALLS = 20
 MOST_NS = 10**9  # of a call, as a profile takes it
 #: A copy over PCIe of at least this many bytes tells bandwidth, not latency.
 LARGE_BYTES = 1 << 20
-SLOWEST = 1e8  # bytes a second: less is no figure of a profile
+SLOWEST = 1e8  # bytes a second: less is no figure of a profile, as is more than the device's memory has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def copy_rows(copies: Mapping[CopyKey, Ints]) -> list[CopyRow]:
 
 def pcie_bandwidth(copies: Mapping[CopyKey, Ints], profile: DeviceProfile, least: int) -> float | None:
     """Bytes a second of copies between host and device with pinned memory: the median of those of at least
-    a MiB, less the shortest time of a kernel. None where there are fewer than ``least``."""
+    a MiB, less the shortest time of a kernel. None: fewer than ``least``, or no link is that."""
     pinned = {
         key: durations
         for key, durations in copies.items()
@@ -73,7 +73,7 @@ def pcie_bandwidth(copies: Mapping[CopyKey, Ints], profile: DeviceProfile, least
     }
     rates = _rates(pinned, profile.kernel_floor_ns)
     rate = float(np.median(rates)) * 1e9 if len(rates) >= least else 0.0
-    return rate if rate >= SLOWEST else None
+    return rate if SLOWEST <= rate <= profile.memory_bandwidth else None
 
 
 def host_rows(host: Mapping[str, Ints], profile: DeviceProfile) -> list[HostRow]:
