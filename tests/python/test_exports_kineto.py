@@ -73,11 +73,22 @@ def test_the_way_back_takes_the_same_time(tmp_path, tensor):
 
 
 def test_the_way_back_of_a_pipeline(tmp_path):
-    """Messages are kernels of their own there: a trace does not say whose they are."""
     graph = jobs.pipeline()
     write_kineto(tmp_path, graph, graph.ranks.tolist())
-    back = stitch_kineto(read_kineto_set(sorted(tmp_path.iterdir()))).graph()
+    found = stitch_kineto(read_kineto_set(sorted(tmp_path.iterdir())))
+    assert found.warnings == []
+    back = found.graph()
     assert replay(back).iteration_time_ns.tolist() == replay(graph).iteration_time_ns.tolist()
+    kinds = [{k: n for k, n in g.statistics(1).by_kind.items() if k.is_communication} for g in (graph, back)]
+    assert kinds[0] == kinds[1]
+
+
+def test_grouped_messages_are_one_kernel(tmp_path):
+    _, events = written(jobs.ring(), tmp_path)
+    for of_rank in events.values():
+        (launch,) = [e for e in of_rank if "SendRecv" in e["name"]]
+        said = {key: launch["args"].get(key) for key in ("Collective name", "In msg nelems", "Src Rank")}
+        assert said == {"Collective name": "coalesced", "In msg nelems": 2 << 22, "Src Rank": None}
 
 
 def test_events_are_the_intervals_of_the_replay(tmp_path):

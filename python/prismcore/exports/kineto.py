@@ -211,12 +211,11 @@ class _RankEvents:
             before = called
 
     def _message(self, places: list[int]) -> tuple[int, int] | None:
-        """Ranks that a single message goes from and to."""
+        """Places, among the members, that a single message goes from and to."""
         op = self._times.ops[places[0]]
         if len(places) > 1 or op["kind"] not in (OpKind.SEND, OpKind.RECV):
             return None
         slot = int(op["ref"])
-        members = self._groups[slot].members
-        position = int(self._times.rank.bindings["position"][slot])
-        own, other = int(members[position]), int(members[(position + int(op["peer"])) % len(members)])
+        own = int(self._times.rank.bindings["position"][slot])
+        other = (own + int(op["peer"])) % self._groups[slot].size
         return (own, other) if op["kind"] == OpKind.SEND else (other, own)

@@ -114,7 +114,7 @@ class Names:
         message: tuple[int, int] | None = None,
     ) -> tuple[str, str, str]:
         """Of one kernel of NCCL: (kind, data type, reduction, bytes) of the parts that it does;
-        ``message``: the ranks it goes from and to, where it is a single one."""
+        ``message``: places of its ends in the communicator, where it is a single one."""
         kind, number, detail, _ = parts[0]
         dtype, each = DataType(number), 1
         told, short = "Byte", "u8"
@@ -123,8 +123,10 @@ class Names:
         total = sum(part[3] for part in parts) // each
         share = total // communicator.size
         device, call = _TALK[kind]
+        if len({part[0] for part in parts}) > 1 or (len(parts) > 1 and kind in (OpKind.SEND, OpKind.RECV)):
+            device, call = "SendRecv", "coalesced"
         name = f"ncclDevKernel_{device}"
-        if kind in _REDUCING:
+        if kind in _REDUCING and device != "SendRecv":
             name += f"_{_REDUCTIONS[Reduction(detail)]}_{short}"
         arguments = {
             "Collective name": call,
