@@ -29,27 +29,27 @@ def launch_ends(rows: Rows, end_ns: Ints) -> Ints:
     return segment_reduce(np.maximum, end_ns, number)
 
 
-def early(rows: Rows, waited: Ints) -> npt.NDArray[np.bool_]:
+def early(rows: Rows, waited: Ints, noise_ns: int = TOLERANCE_NS) -> npt.NDArray[np.bool_]:
     """Rows that began before the one they are said to wait for had ended (clocks are noisy: half of a
-    short op, :data:`TOLERANCE_NS` of a long one)."""
+    short op, ``noise_ns`` of a long one)."""
     end = launch_ends(rows, rows.end_ns)
-    allowed = np.minimum(TOLERANCE_NS, (end - rows.start_ns) // 2)
+    allowed = np.minimum(noise_ns, (end - rows.start_ns) // 2)
     found: npt.NDArray[np.bool_] = (waited >= 0) & (end[waited] - allowed[waited] > rows.start_ns)
     return found
 
 
-def shown_waits(rows: Rows, types: Ints, lanes: int) -> Waits:
+def shown_waits(rows: Rows, types: Ints, lanes: int, *, noise_ns: int = TOLERANCE_NS) -> Waits:
     """Waits that the times show, and that of each op for the one before it on its lane.
 
     ``types``: shape [rows], small numbers from 0 on; what holds for nearly all ops of a type is taken
-    to hold for all but those that contradict it.
+    to hold for all but those that contradict it. ``noise_ns``: of times of one rank.
     """
     waits = np.full((len(types), lanes), -1, dtype=np.int64)
     kinds = int(types.max(initial=0)) + 1
     for lane in range(lanes):
         before = last_before(rows, rows.lane == lane)
         own = rows.lane == lane
-        contradicts = early(rows, before)
+        contradicts = early(rows, before, noise_ns)
         found = np.bincount(types[before >= 0], minlength=kinds)
         contradicted = np.bincount(types[contradicts], minlength=kinds)
         holds = (contradicted <= EARLY * found)[types]

@@ -41,6 +41,7 @@ from prismcore.traces.kineto_rows import (
 __all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
 
 NAMED = 20  # ranges of ranks in a warning
+NOISE_NS = 2000  # of times of one device: whole microseconds in older traces
 
 
 @dataclass(kw_only=True, slots=True)
@@ -260,7 +261,7 @@ def _waits(rows: Rows, parts: Sequence[RankRows]) -> Waits:
     collective = np.concatenate([part.kind >= OpKind.ALL_REDUCE for part in parts])
     after = np.concatenate([(part.kept >= 0) & part.ops.after_wait[part.kept] for part in parts])
     types = np.where(host, 0, 1 + rows.lane * 4 + collective * 2 + after)
-    waits = shown_waits(rows, types.astype(np.int64), lanes)
+    waits = shown_waits(rows, types.astype(np.int64), lanes, noise_ns=NOISE_NS)
     waits[host, 1:] = -1
     told = np.repeat([part.ops.waits_told for part in parts], [len(part.kept) for part in parts])
     index = np.arange(len(rows.rank))
