@@ -1,4 +1,4 @@
-"""Launches, threads and synchronising calls of torch's profiler: what the host waited for, and who did not."""
+"""Launches, threads and synchronising calls of torch's profiler: what waited for what, and what did not."""
 
 import numpy as np
 import pytest
@@ -129,8 +129,8 @@ def test_streams_wait_as_the_trace_tells(tmp_path):
         if n % 2:
             events.append(call("cudaStreamWaitEvent", at + 13, 1, correlation=10 * n + 4))
             events.append(
-                event("cuda_sync", "Stream Wait Event", at + 13, 1, correlation=10 * n + 4, device=0, stream=8,
-                      wait_on_stream=7, wait_on_cuda_event_record_corr_id=10 * n + 2)
+                event("cuda_sync", "Stream Wait Event", at + 13, 1, correlation=10 * n + 4, device=0,
+                      stream=8, wait_on_stream=7, wait_on_cuda_event_record_corr_id=10 * n + 2)
             )  # fmt: skip
         events += launch(10 * n + 5, at + 15, at + 37, 20, name="used", stream=8)
     traces = imported(tmp_path, {0: events})

@@ -6,7 +6,7 @@ ranks this reaches those that never met: from neighbour to neighbour, along the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.rows import Ints, Rows
 
-__all__ = ["Clocks", "find_clocks", "set_clocks"]
+__all__ = ["Clocks", "find_clocks", "on_one_clock", "set_clocks"]
 
 #: Of fewer meetings than that the spread says nothing.
 FEW = 3
@@ -90,6 +90,13 @@ def set_clocks(rows: Rows, clocks: Clocks) -> Ints:
         back = moved[np.searchsorted(clocks.ranks, rows.rank)]
         rows.start_ns -= back
         rows.end_ns -= back
+    return moved
+
+
+def on_one_clock(rows: Rows, clocks: Clocks) -> Rows:
+    """The rows as :func:`set_clocks` would move them; those given stay as they are."""
+    moved = replace(rows, start_ns=rows.start_ns.copy(), end_ns=rows.end_ns.copy())
+    set_clocks(moved, clocks)
     return moved
 
 

@@ -41,7 +41,7 @@ def _meets(of_rank: dict[int, list[Collective]], members: Sequence[int], times: 
     if times is None or len(lengths) > 1:
         return False
     table = table_of(times, [of_rank[rank] for rank in members])
-    return possible(*table) or possible(*table, shifted=True)
+    return possible(*table)
 
 
 def has_numbers(of_rank: dict[int, list[Collective]]) -> bool:

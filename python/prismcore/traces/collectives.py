@@ -9,7 +9,7 @@ import numpy as np
 
 from prismcore.graph import DataType, OpKind
 from prismcore.rank_list import format_absent, format_ranks
-from prismcore.stitch.clocks import find_clocks
+from prismcore.stitch.clocks import find_clocks, on_one_clock
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.rows import Ints, Rows
 
@@ -143,24 +143,28 @@ def find_meetings(
     ids = np.arange(rows)
     found = Communicators(ref=np.full(rows, -1))
     said: list[str] = []
-    absent: set[tuple[str, Members]] = set()
-    for (name, told, is_guess), of_rank in lists.items():
-        if told is None:
-            continue
-        if (name, told) not in absent:
-            absent.add((name, told))
-            _tell_absent(name, told, present, said)
-        members = with_trace(told, present)
-        for group in agreed(name, of_rank, members, said, times=times, doubted=is_guess):
-            found.add(name, told, group, ids)
+    for name, members in {(name, told): None for name, told, _ in lists if told is not None}:
+        _tell_absent(name, members, present, said)
+    for doubted in (False, True):  # these need clocks that the others tell
+        clocks = None if times is None else find_clocks(times, _meetings(ids))
+        at = times if times is None or clocks is None else on_one_clock(times, clocks)
+        untold: dict[str, dict[int, list[Collective]]] = {}
+        for (name, told, is_guess), of_rank in lists.items():
+            if is_guess != doubted:
+                continue
+            if told is None:
+                untold[name] = of_rank
+                continue
+            here = with_trace(told, present)
+            for group in agreed(name, of_rank, here, said, times=at, doubted=doubted):
+                found.add(name, told, group, ids)
+        if untold:
+            clocks = None if times is None else find_clocks(times, _meetings(ids))
+            for name, group in guessed(untold, len(present), warnings, times=times, clocks=clocks):
+                found.add(name, None, group, ids)
     warnings += said[:TOLD]
     if len(said) > TOLD:
         warnings.append(f"{len(said) - TOLD:,} more of what communicators lack, or do not agree on")
-    untold = {(name, is_guess): of for (name, told, is_guess), of in lists.items() if told is None}
-    if untold:
-        clocks = None if times is None else find_clocks(times, _meetings(ids))
-        for name, group in guessed(untold, len(present), warnings, times=times, clocks=clocks):
-            found.add(name, None, group, ids)
     return _meetings(ids), found
 
 

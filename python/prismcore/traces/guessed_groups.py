@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prismcore.stitch.clocks import Clocks
+from prismcore.stitch.clocks import Clocks, on_one_clock
 from prismcore.stitch.rows import Ints, Rows
 from prismcore.traces.agreed_groups import agreed, aligned, has_numbers
 from prismcore.traces.collectives import Collective, Group, rank_list
@@ -36,7 +36,7 @@ class _Guess:
 
 
 def guessed(
-    lists: Mapping[tuple[str, bool], dict[int, list[Collective]]],
+    lists: Mapping[str, dict[int, list[Collective]]],
     present: int,
     warnings: list[str],
     *,
@@ -45,12 +45,12 @@ def guessed(
 ) -> list[tuple[str, Group]]:
     """Groups with the names of their communicators.
 
-    ``lists``: by name, and whether kinds are guesses, the collectives of each rank; ``present``: how many
-    ranks have traces; ``clocks``: as far as communicators with known members tell them.
+    ``lists``: by name the collectives of each rank, whose kinds are all guesses or none is; ``present``: how
+    many ranks have traces; ``clocks``: as far as communicators with known members tell them.
     """
     if times is None:
         return _without_times(lists, warnings)
-    at = times if clocks is None else _on_one_clock(times, clocks)
+    at = times if clocks is None else on_one_clock(times, clocks)
     guesses: list[_Guess] = []
     for alike in _alike(lists):
         guesses += _split(alike, at, clocks)
@@ -60,14 +60,14 @@ def guessed(
 
 
 def _without_times(
-    lists: Mapping[tuple[str, bool], dict[int, list[Collective]]], warnings: list[str]
+    lists: Mapping[str, dict[int, list[Collective]]], warnings: list[str]
 ) -> list[tuple[str, Group]]:
     """By the name of the communicator alone: by numbers, else ranks that did the same."""
     out: list[tuple[str, Group]] = []
-    for (name, doubted), of_rank in lists.items():
+    for name, of_rank in lists.items():
         ranks = sorted(of_rank)
         if has_numbers(of_rank):
-            groups = agreed(name, of_rank, ranks, warnings, times=None, doubted=doubted)
+            groups = agreed(name, of_rank, ranks, warnings, times=None, doubted=of_rank[ranks[0]][0].guessed)
         else:
             sets: dict[tuple[int, ...], list[int]] = {}
             for rank in ranks:
@@ -80,15 +80,15 @@ def _without_times(
 _List = tuple[str, int, list[Collective]]  # name, rank, what it did
 
 
-def _alike(lists: Mapping[tuple[str, bool], dict[int, list[Collective]]]) -> list[list[_List]]:
+def _alike(lists: Mapping[str, dict[int, list[Collective]]]) -> list[list[_List]]:
     """Lists of the same kinds, numbers and size, one a rank; with names that only their rank gives them,
     those of one name where a rank has several."""
     classes: dict[object, list[_List]] = {}
-    for (name, is_guess), of_rank in lists.items():
+    for name, of_rank in lists.items():
         for rank, collectives in sorted(of_rank.items()):
             first = collectives[0]
             did = tuple((c.kind, c.number) for c in collectives)
-            key = (name if first.named else None, is_guess, first.size, did)
+            key = (name if first.named else None, first.size, did)
             classes.setdefault(key, []).append((name, rank, collectives))
     out = []
     for alike in classes.values():
@@ -102,18 +102,6 @@ def _alike(lists: Mapping[tuple[str, bool], dict[int, list[Collective]]]) -> lis
     return out
 
 
-def _on_one_clock(times: Rows, clocks: Clocks) -> Rows:
-    back = np.where(clocks.moves, clocks.offset_ns, 0)[np.searchsorted(clocks.ranks, times.rank)]
-    return Rows(
-        rank=times.rank,
-        step=times.step,
-        lane=times.lane,
-        launch=times.launch,
-        start_ns=times.start_ns - back,
-        end_ns=times.end_ns - back,
-    )
-
-
 def _split(alike: list[_List], times: Rows, clocks: Clocks | None) -> list[_Guess]:
     """Sets of ranks that met."""
     ranks = np.array([rank for _, rank, _ in alike])
@@ -124,7 +112,8 @@ def _split(alike: list[_List], times: Rows, clocks: Clocks | None) -> list[_Gues
     else:
         start, end = table_of(times, [collectives for _, _, collectives in alike])
         linked = clocks is not None and len(set(clocks.component[np.searchsorted(clocks.ranks, ranks)])) == 1
-        sets = _sets(start, end, size=first.size, may_differ=not linked)
+        # Stages of a pipeline send alike, some time apart: only clocks that are known tell them from members.
+        sets = _sets(start, end, size=first.size, may_differ=not (linked or first.guessed))
     guesses = []
     for members in sets:
         group = Group(ranks=tuple(int(ranks[i]) for i in members), series=[alike[i][2] for i in members])
