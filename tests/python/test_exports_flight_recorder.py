@@ -18,6 +18,7 @@ from prismcore.errors import DeadlockError, MismatchError
 from prismcore.exports.call_sites import frames_of
 from prismcore.exports.flight_recorder import write_flight_recorder
 from prismcore.graph import DataType, GraphBuilder
+from prismcore.profiles.cluster import cluster_text
 from prismcore.replay import Perturbation, RankFailure, replay
 
 
@@ -187,6 +188,21 @@ def test_jobs_in_any_order_stop_for_all_members_alike(made, random):
             assert None not in {end for _, end in seen}
     if result is not None:
         assert issued == sum(sum(graph.statistics(r).communication.values()) for r in graph.ranks.tolist())
+
+
+def test_a_send_that_its_rank_did_not_end_is_not_in_its_dump(tmp_path):
+    builder = GraphBuilder(world_size=2)
+    pair = builder.communicator("pair", range(2))
+    builder.rank(0).kernel("work", duration_ns=100)
+    builder.rank(0).send(pair, to=1, bytes=8, duration_ns=50)
+    builder.rank(1).recv(pair, source=0, bytes=8, duration_ns=50)
+    graph = builder.finish({"cluster": cluster_text("h100-8x")})  # so small that it does not wait
+    for at, ended in ((120, False), (150, True)):
+        lost = Perturbation(failures=[RankFailure(rank=0, at_ns=at)])
+        size, dumps = dumped(graph, tmp_path / str(at), perturbation=lost)
+        assert [e["state"] for e in dumps[0]["entries"]] == ["completed"] * ended
+        assert [e["state"] for e in dumps[1]["entries"]] == ["completed" if ended else "started"]
+        assert [w.missing for w in size.failure.waits] == [[0]] * (not ended)
 
 
 def test_call_sites_as_frames():

@@ -99,7 +99,7 @@ def rank_dump(
             launch.append(place)
             if flags & OpFlag.GROUP_CONTINUES:
                 continue
-            _launch(writer, streams, times, launch, created, keep=fails_ns is None)
+            _launch(writer, streams, times, launch, created, fails_ns=fails_ns)
             flags, clock = int(np.bitwise_or.reduce(times.ops["flags"][launch])), streams[stream]
             launch = []
         elif kind == OpKind.EVENT_RECORD:
@@ -134,20 +134,23 @@ def _launch(
     places: list[int],
     host: int,
     *,
-    keep: bool,
+    fails_ns: int | None,
 ) -> None:
     """Entries of a launch, and what becomes of its streams."""
     on = sorted({int(times.ops["stream"][place]) for place in places})
     ready = _Clock(time_ns=host)
     for stream in on:
         ready.join(streams[stream])
-    done = all(times.end_ns[place] >= 0 for place in places)
+    starts, ends = times.start_ns[places], times.end_ns[places]
+    done = bool((ends >= 0).all())
+    if fails_ns is not None:  # a send that does not wait is cut there
+        done &= not bool(((ends == fails_ns) & (ends - starts < times.ops["duration_ns"][places])).any())
     for place in places:
         if done:
             writer.completed(place, host)
-        elif keep:
+        elif fails_ns is None:
             writer.unfinished(place, host, None if ready.blocked else ready.time_ns)
-    end = int(times.end_ns[places].max()) if done else ready.time_ns
+    end = int(ends.max()) if done else ready.time_ns
     for stream in on:
         streams[stream] = _Clock(time_ns=max(end, ready.time_ns), blocked=ready.blocked or not done)
 
