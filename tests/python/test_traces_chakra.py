@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prismcore.cli.main import main
 from prismcore.comm import collective_cost, p2p_cost
-from prismcore.errors import TraceError
+from prismcore.errors import DeadlockError, TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.profiles.cluster import load_cluster
 from prismcore.replay import replay
@@ -160,6 +160,22 @@ def test_groups_by_comm_groups_json_and_messages_by_tag(tmp_path):
     assert replay(graph).iteration_time_ns.tolist() == [20_000 + sum(costs)]
     shared = sorted(graph.communicator(c).members.tolist() for c in range(graph.num_communicators))
     assert shared == [[0, 1], [0, 1, 2, 3], [2, 3]]
+
+
+def test_messages_that_wait_for_each_other_are_named_by_the_replay(tmp_path):
+    """As astra-sim#158: no result without a reason."""
+
+    def of(rank):
+        there, back = {"comm_src": 1 - rank, "comm_dst": rank}, {"comm_src": rank, "comm_dst": 1 - rank}
+        return [
+            node(1, "COMM_RECV", comm_size=8, micros=1, **there),
+            node(2, "COMM_SEND", deps=[1], comm_size=8, micros=1, **back),
+        ]
+
+    graph, _ = graph_of(ranks(tmp_path, of(0), of(1)))
+    with pytest.raises(DeadlockError, match=r"rank [01]") as caught:
+        replay(graph)
+    assert "recv" in str(caught.value)
 
 
 def test_start_times_order_a_stream(tmp_path):

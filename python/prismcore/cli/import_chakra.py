@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
+from prismcore.cli import import_cluster
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -29,16 +29,17 @@ def add_format(
         help="one file a rank, gzip or not; a folder stands for all *.et and *.json in it; a "
         "comm_groups.json beside them names the members of groups",
     )
-    parsing.add_cluster(parser)
+    import_cluster.add_cluster(parser)
     return parser
 
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
-    from prismcore.profiles.cluster import load_cluster
     from prismcore.traces.chakra import read_chakra_set
     from prismcore.traces.chakra_ops import graph_of_chakra
     from prismcore.traces.json_files import trace_files
 
     traces = read_chakra_set(trace_files(args.paths, (".et", ".et.gz", ".json", ".json.gz")))
-    return graph_of_chakra(traces, load_cluster(args.cluster or parsing.DEFAULT_CLUSTER))
+    graph, warnings = graph_of_chakra(traces, import_cluster.load_chosen(args))
+    import_cluster.check_used(args, graph)
+    return graph, warnings

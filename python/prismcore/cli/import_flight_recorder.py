@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
+from prismcore.cli import import_cluster
 
 if TYPE_CHECKING:
     from prismcore.graph import Graph
@@ -28,16 +28,17 @@ def add_format(
         metavar="DUMP",
         help="one file a rank, whose name ends in the rank; a folder stands for all files in it",
     )
-    parsing.add_cluster(parser)
+    import_cluster.add_cluster(parser)
     return parser
 
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's dumps, and what to distrust in it."""
-    from prismcore.profiles.cluster import load_cluster
     from prismcore.traces.flight_recorder import read_flight_records
     from prismcore.traces.flight_recorder_ops import graph_of_flight_records
     from prismcore.traces.json_files import trace_files
 
     records = read_flight_records(trace_files(args.paths, ("",)))
-    return graph_of_flight_records(records, load_cluster(args.cluster or parsing.DEFAULT_CLUSTER))
+    graph, warnings = graph_of_flight_records(records, import_cluster.load_chosen(args))
+    import_cluster.check_used(args, graph)
+    return graph, warnings

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prismcore.cli import parsing
+from prismcore.cli import import_cluster
 from prismcore.cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_format(
         metavar="TRACE.json",
         help="Kineto traces of the same ranks and steps, given as the execution traces are",
     )
-    parsing.add_cluster(parser)
+    import_cluster.add_cluster(parser)
     return parser
 
 
@@ -54,9 +54,9 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
         raise UsageError("--cluster costs what has no measured time, and with --kineto all has one")
     traces = [trace for path in trace_files(args.paths) for trace in read_execution_traces(path)]
     if args.kineto is None:
-        from prismcore.profiles.cluster import load_cluster
-
-        return graph_of_execution_traces(traces, load_cluster(args.cluster or parsing.DEFAULT_CLUSTER))
+        graph, warnings = graph_of_execution_traces(traces, import_cluster.load_chosen(args))
+        import_cluster.check_used(args, graph)
+        return graph, warnings
 
     from prismcore.traces.execution_trace_link import link
     from prismcore.traces.kineto import read_kineto_set, stitch_kineto

@@ -198,21 +198,6 @@ def add_graph_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-#: Costs communication of imported traces that hold no times.
-DEFAULT_CLUSTER = "h100-8x"
-
-
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """``--cluster``, of imports whose traces may lack times."""
-    parser.add_argument(
-        "--cluster",
-        default=None,
-        metavar="NAME|FILE",
-        help="cluster profile to cost communication by that the traces hold no times of; default: "
-        f"{DEFAULT_CLUSTER}",
-    )
-
-
 def module_name(text: str) -> str:
     """``package.module``."""
     if not all(part.isidentifier() for part in text.split(".")):

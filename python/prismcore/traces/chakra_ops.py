@@ -30,7 +30,7 @@ from prismcore.rank_list import format_absent
 from prismcore.stitch.rows import segment_reduce
 from prismcore.traces.chakra import COMM_TYPES, NODE_TYPES, ChakraNode, ChakraTrace
 from prismcore.traces.chakra_order import ordered
-from prismcore.traces.collectives import NAMED, Collective
+from prismcore.traces.collectives import NAMED, Collective, told_of_many
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
 from prismcore.traces.plain_values import distinct, whole
@@ -58,7 +58,7 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
     Raises TraceError for a circle, a collective without its type, an attribute of a type that cannot be,
     and traces that hold no work.
     """
-    columns = OpColumns(warnings=[text for trace in traces for text in trace.warnings])
+    columns = OpColumns(warnings=told_of_many([text for trace in traces for text in trace.warnings]))
     world = _world(traces)
     told = {"unknown": 0, "unsaid": 0}
     own = all(trace.metadata.get("schema") == "prismcore" for trace in traces)
@@ -88,7 +88,11 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
             f"{modelled:,} communication ops have no duration in the trace and take that of the model of "
             f"cluster {cluster.name}"
         )
-    metadata: dict[str, Any] = {"imported_from": "chakra", "notes": columns.warnings}
+    metadata: dict[str, Any] = {
+        "imported_from": "chakra",
+        "modelled_communication": modelled,
+        "notes": columns.warnings,
+    }
     if own:
         metadata |= _kept(traces[0])
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)

@@ -181,6 +181,12 @@ def with_trace(told: Members, present: Sequence[int]) -> tuple[int, ...]:
     return tuple(r for r in told if r in here)
 
 
+def told_of_many(texts: Sequence[str]) -> list[str]:
+    """Warnings of one kind, as many as can be read, and how many more there are."""
+    more = [f"{len(texts) - TOLD:,} more of these warnings"] if len(texts) > TOLD else []
+    return [*texts[:TOLD], *more]
+
+
 def rank_list(ranks: Sequence[int]) -> str:
     """Ranks as a warning names them."""
     return format_ranks(ranks, most=NAMED)

@@ -15,6 +15,7 @@ import numpy as np
 from prismcore.errors import TraceError
 from prismcore.rank_list import format_ranks
 from prismcore.stitch.rows import Ints
+from prismcore.traces.collectives import told_of_many
 from prismcore.traces.execution_trace import ExecutionTrace
 from prismcore.traces.execution_trace_calls import Call
 from prismcore.traces.execution_trace_groups import Shared, communicators_of, place_ranks
@@ -31,7 +32,7 @@ def link(traces: Sequence[ExecutionTrace], kineto: Sequence[KinetoTrace]) -> lis
     Raises TraceError where no rank has both.
     """
     traces = place_ranks(traces)
-    warnings = [text for trace in traces for text in trace.warnings]
+    warnings = told_of_many([text for trace in traces for text in trace.warnings])
     shared = communicators_of(traces, warnings)
     by_rank = {trace.rank: trace for trace in kineto}
     both = [(t, by_rank[t.rank]) for t in traces if t.rank in by_rank]

@@ -17,7 +17,7 @@ from prismcore.errors import TraceError
 from prismcore.graph import DataType, Gemm, Graph, Kernel, OpKind
 from prismcore.profiles.cluster import ClusterProfile
 from prismcore.rank_list import format_absent, format_ranks
-from prismcore.traces.collectives import NAMED, Collective, kind_of_call
+from prismcore.traces.collectives import NAMED, Collective, kind_of_call, told_of_many
 from prismcore.traces.execution_trace import ExecutionTrace
 from prismcore.traces.execution_trace_calls import COMMUNICATION, DTYPES, Call
 from prismcore.traces.execution_trace_groups import Communicator, communicators_of, place_ranks
@@ -49,7 +49,7 @@ def graph_of_execution_traces(
     communication.
     """
     traces = place_ranks(traces)
-    columns = OpColumns(warnings=[text for trace in traces for text in trace.warnings])
+    columns = OpColumns(warnings=told_of_many([text for trace in traces for text in trace.warnings]))
     shared = communicators_of(traces, columns.warnings)
     numbers = _common_steps(traces, columns.warnings)
     columns.labels = [f"step {number}" for number in numbers] or ["step 0"]
@@ -80,7 +80,11 @@ def graph_of_execution_traces(
             f"{modelled:,} communication ops have no duration in execution traces and take that of the model "
             f"of cluster {cluster.name}"
         )
-    metadata: dict[str, Any] = {"imported_from": "pytorch-et", "notes": columns.warnings}
+    metadata: dict[str, Any] = {
+        "imported_from": "pytorch-et",
+        "modelled_communication": modelled,
+        "notes": columns.warnings,
+    }
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)
     return graph, columns.warnings
 

@@ -179,10 +179,6 @@ def _read(path: str) -> _Dump:
         warnings.append(f"{path}: {damaged:,} entries without a name, a number or a time are left out")
     if not entries:
         warnings.append(f"{path}: it holds no calls")
-    elif entries[0].record > 0:
-        warnings.append(
-            f"{path}: the ring starts at call {entries[0].record:,}; the calls before it are not in it"
-        )
     if entries and entries[-1].record - entries[0].record + 1 > len(entries):
         lost = entries[-1].record - entries[0].record + 1 - len(entries)
         warnings.append(f"{path}: {lost:,} calls are missing between its first and last")

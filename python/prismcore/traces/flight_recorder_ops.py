@@ -7,6 +7,7 @@ not timed takes the duration of the model of ``prismcore.comm``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from prismcore.profiles.cluster import ClusterProfile
 from prismcore.rank_list import format_absent, format_ranks
 from prismcore.stitch.rows import segment_reduce
 from prismcore.stitch.timing import time_rows
-from prismcore.traces.collectives import NAMED, Collective, kind_of_call
+from prismcore.traces.collectives import NAMED, Collective, kind_of_call, rank_list, told_of_many
 from prismcore.traces.flight_recorder import Entry, FlightRecord
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
@@ -27,6 +28,7 @@ from prismcore.traces.op_columns import HOST, OpColumns
 __all__ = ["graph_of_flight_records"]
 
 _NAMED = 5
+_COALESCED = "coalesced"
 
 
 def graph_of_flight_records(
@@ -36,16 +38,22 @@ def graph_of_flight_records(
 
     Raises TraceError where the dumps hold no calls.
     """
-    columns = OpColumns(warnings=[text for record in records for text in record.warnings])
+    columns = OpColumns(warnings=told_of_many([text for record in records for text in record.warnings]))
     columns.labels = ["calls"]
     columns.late = {record.rank for record in records if record.entries and record.entries[0].record > 0}
+    if columns.late:
+        columns.warnings.append(
+            f"rings of ranks {rank_list(sorted(columns.late))} start late: the calls before are not in them"
+        )
     versions = {record.version for record in records}
     if len(versions) > 1:
         columns.warnings.append(f"dumps of versions {', '.join(sorted(versions))} are mixed")
     begin = _begin(records)
     unfinished: dict[tuple[str, int], dict[int, Entry]] = {}
+    left_out: Counter[str] = Counter()
     for record in records:
-        _RankCalls(record, columns, begin).run(unfinished)
+        _RankCalls(record, columns, begin, left_out).run(unfinished)
+    columns.warnings += _tell_left_out(left_out)
     world = 1 + max(*columns.rank, *(m for r in records for of in r.members.values() for m in of), 0)
     absent = format_absent([record.rank for record in records], range(world), most=NAMED)
     if absent:
@@ -58,8 +66,9 @@ def graph_of_flight_records(
     untimed = np.zeros(len(rows.rank), dtype=np.int64)
     untimed[list(columns.unmeasured)] = 1
     modelled = segment_reduce(np.maximum, untimed, meetings.id) > 0
+    members = _members(columns)
     for row in np.flatnonzero(modelled & (untimed == 0)).tolist():
-        columns.unmeasured[row] = _members(columns, row)
+        columns.unmeasured[row] = members[row]
     given = columns.model(cluster, ops)
     timing.duration_ns[modelled] = np.array(columns.duration_ns)[modelled]
     if given:
@@ -67,7 +76,11 @@ def graph_of_flight_records(
             f"{given:,} communication ops were not timed on all members (TORCH_NCCL_ENABLE_TIMING) and take "
             f"the duration of the model of cluster {cluster.name}"
         )
-    metadata: dict[str, Any] = {"imported_from": "flight-recorder", "notes": columns.warnings}
+    metadata: dict[str, Any] = {
+        "imported_from": "flight-recorder",
+        "modelled_communication": given,
+        "notes": columns.warnings,
+    }
     graph = columns.graph(world_size=world, matched=ops, waits=waits, timing=timing, metadata=metadata)
     return graph, columns.warnings
 
@@ -86,24 +99,34 @@ def _begin(records: Sequence[FlightRecord]) -> int:
     return begin
 
 
-def _members(columns: OpColumns, row: int) -> tuple[int, ...]:
-    """Of a timed row whose meeting is not: as those of any collective or message."""
-    rank = columns.rank[row]
-    for collective in columns.collectives.get(rank, ()):
-        if collective.row == row:
-            return tuple(collective.communicator[1] or (rank,))
-    message = next(message for message in columns.messages if message.row == row)
-    return message.source, message.target
+def _members(columns: OpColumns) -> dict[int, tuple[int, ...]]:
+    """Ranks that take part in each row of communication."""
+    found = {
+        c.row: tuple(c.communicator[1] or (rank,)) for rank, of in columns.collectives.items() for c in of
+    }
+    return found | {message.row: (message.source, message.target) for message in columns.messages}
+
+
+def _tell_left_out(left_out: Counter[str]) -> list[str]:
+    """What calls could not be read as they were, over all ranks."""
+    warnings = []
+    if coalesced := left_out.pop(_COALESCED, 0):
+        warnings.append(
+            f"{coalesced:,} coalesced calls do not tell what is in them; each counts as an all-gather of "
+            "unknown size"
+        )
+    if left_out:
+        named = ", ".join(f"{name} ({count:,})" for name, count in left_out.most_common(_NAMED))
+        warnings.append(f"calls that are not known are left out: {named}")
+    return warnings
 
 
 class _RankCalls:
     """Adds the calls of one rank."""
 
-    def __init__(self, record: FlightRecord, columns: OpColumns, begin: int) -> None:
-        self.record, self.columns, self.begin = record, columns, begin
+    def __init__(self, record: FlightRecord, columns: OpColumns, begin: int, left_out: Counter[str]) -> None:
+        self.record, self.columns, self.begin, self.left_out = record, columns, begin, left_out
         self.lanes: dict[str, int] = {}
-        self.unknown: dict[str, int] = {}
-        self.coalesced = 0
 
     def run(self, unfinished: dict[tuple[str, int], dict[int, Entry]]) -> None:
         rank = self.record.rank
@@ -111,7 +134,7 @@ class _RankCalls:
         end = 0
         for entry in self.record.entries:
             end = max(end, entry.created_ns - self.begin)
-            if entry.name == "coalesced" and self._has_parts(entry, parts):
+            if entry.name == _COALESCED and self._has_parts(entry, parts):
                 continue
             kind = self._kind(entry)
             if kind is None:
@@ -121,26 +144,18 @@ class _RankCalls:
             self.columns.add(rank, HOST, OpKind.HOST_GAP, span=(end, end), provenance=Provenance.MEASURED)
             self._add(entry, kind, end)
         self.columns.mark(rank, 0, end)
-        if self.unknown:
-            named = ", ".join(f"{name} ({n:,})" for name, n in sorted(self.unknown.items())[:_NAMED])
-            self.columns.warnings.append(f"rank {rank}: calls that are not known are left out: {named}")
-        if self.coalesced:
-            self.columns.warnings.append(
-                f"rank {rank}: {self.coalesced:,} coalesced calls do not tell what is in them; each counts "
-                "as an all-gather of unknown size"
-            )
 
     def _has_parts(self, entry: Entry, parts: set[tuple[str, int]]) -> bool:
         """Whether the sends and receives of a coalesced call stand in the dump one by one."""
         return entry.bytes == 0 and any(group == entry.group for group, _ in parts)
 
     def _kind(self, entry: Entry) -> OpKind | None:
-        if entry.name == "coalesced":
-            self.coalesced += 1
+        if entry.name == _COALESCED:
+            self.left_out[_COALESCED] += 1
             return OpKind.ALL_GATHER
         kind = kind_of_call(entry.name)
         if kind is None or (kind >= OpKind.SEND) != entry.message:
-            self.unknown[entry.name[:40]] = self.unknown.get(entry.name[:40], 0) + 1
+            self.left_out[entry.name[:40]] += 1
             return None
         return kind
 
