@@ -90,9 +90,10 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
         )
     metadata: dict[str, Any] = {
         "imported_from": "chakra",
-        "modelled_communication": modelled,
         "notes": columns.warnings,
     }
+    if modelled:
+        metadata["modelled_communication"] = modelled
     if own:
         metadata |= _kept(traces[0])
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)

@@ -82,9 +82,10 @@ def graph_of_execution_traces(
         )
     metadata: dict[str, Any] = {
         "imported_from": "pytorch-et",
-        "modelled_communication": modelled,
         "notes": columns.warnings,
     }
+    if modelled:
+        metadata["modelled_communication"] = modelled
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)
     return graph, columns.warnings
 

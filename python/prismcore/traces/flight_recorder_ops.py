@@ -78,9 +78,10 @@ def graph_of_flight_records(
         )
     metadata: dict[str, Any] = {
         "imported_from": "flight-recorder",
-        "modelled_communication": given,
         "notes": columns.warnings,
     }
+    if given:
+        metadata["modelled_communication"] = given
     graph = columns.graph(world_size=world, matched=ops, waits=waits, timing=timing, metadata=metadata)
     return graph, columns.warnings
 
