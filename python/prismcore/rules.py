@@ -18,6 +18,7 @@ stream, each time with a copy of what the rank would receive without it.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import runpy
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -29,7 +30,7 @@ from typing import Any
 from prismcore.errors import RuleError
 from prismcore.graph import DataType, OpKind
 
-__all__ = ["Call", "Rule", "load_rules", "rule", "unused_rules"]
+__all__ = ["Call", "Rule", "digest_of_rules", "load_rules", "rule", "unused_rules"]
 
 KINDS = tuple(kind.name.lower() for kind in OpKind if kind.is_communication)
 DTYPES = tuple(dtype.name.lower() for dtype in DataType if dtype is not DataType.NONE)
@@ -154,6 +155,17 @@ def _ranks(name: str, ranks: object) -> frozenset[int]:
     if isinstance(ranks, str) or not isinstance(ranks, Iterable):
         raise RuleError(f"rule {name}: ranks {ranks!r} found, expected several, as [0, 3]")
     return frozenset(_whole(name, "rank", rank) for rank in ranks)
+
+
+def digest_of_rules(rules: Path, folder: Path | None = None) -> str:
+    """SHA-256 of a file of rules, in hexadecimal; ``folder``: where a relative path begins (here).
+
+    Raises RuleError: the file cannot be read.
+    """
+    try:
+        return hashlib.sha256(((folder or Path.cwd()) / rules).read_bytes()).hexdigest()
+    except OSError as error:
+        raise RuleError(f"rules {rules} cannot be read: {error.strerror or error}") from error
 
 
 def load_rules(path: Path) -> list[Rule]:

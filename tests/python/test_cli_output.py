@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import select
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -158,6 +159,36 @@ def test_an_encoding_without_box_drawing_is_no_bug():
     name = os.fsdecode(b"\xff\xe9.prism")
     assert dumps({"output": name}).isascii()
     assert json.loads(dumps({"output": name}))["output"] == name
+
+
+TEXT = "train.py:100: UserWarning [bold]:fire: [/x] :warning:"
+
+
+def test_what_others_wrote_comes_to_a_terminal_as_they_wrote_it(monkeypatch):
+    from rich.table import Table
+
+    from prismcore.cli import output
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "100")
+        table = Table("what", show_header=True)
+        table.add_row(TEXT.replace("[", "\\["))
+        output.show(TEXT, table)
+        output.show_lines([TEXT])
+        output.complain(f"[rank 0] {TEXT}\n")
+        with output.progress_bar() as step:
+            step(1, 2, "running")
+            output.complain(f"[rank 0] {TEXT}\n")
+        stream.flush()
+        shown = b""
+        while select.select((ours,), (), (), 0)[0]:
+            shown += os.read(ours, 65536)
+    os.close(ours)
+    assert shown.decode().count(TEXT) == 5, shown.decode()
 
 
 def test_nothing_but_output_writes_to_the_streams():

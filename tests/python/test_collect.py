@@ -16,6 +16,7 @@ from prismcore.errors import CollectError, OutOfMemoryError, ProfileError, RankF
 from prismcore.graph import Graph, RankOrigin
 from prismcore.graph.op import MarkKind, OpKind
 from prismcore.replay import replay
+from prismcore.report import warnings
 from prismcore.report.summary import summarize
 
 MEGATRON = str(Path(__file__).parents[2] / "examples" / "megatron_gpt.py")
@@ -345,6 +346,14 @@ def test_an_interrupt_while_the_graph_is_written(tmp_path, interruptible, monkey
     monkeypatch.setattr(Graph, "save", interrupted_save)
     command = ["collect", "--world-size", "2", "-o", "job.prism", "--keep-partial", "--", "train.py"]
     assert main(command) == 1
-    assert capfd.readouterr().err == "prism: job.prism is complete\nprism: error: interrupted\n"
+    complete = "prism: job.prism is complete\nprism: error: interrupted\n"
+    assert capfd.readouterr().err == complete
     assert len(Graph.open("job.prism").ranks) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.prism", "train.py"]
+    command.remove("--keep-partial")  # it is written, and whole, all the same
+    assert main(command) == 1
+    assert capfd.readouterr().err == complete
+    monkeypatch.setattr(Graph, "save", save)
+    monkeypatch.setattr(warnings, "collection_warnings", lambda graph: os.kill(os.getpid(), signal.SIGINT))
+    assert main(command) == 1
+    assert capfd.readouterr().err == complete

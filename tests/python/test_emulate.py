@@ -134,6 +134,7 @@ def test_another_routing_than_the_one_collected_diverges() -> None:
     result = emulate(graph, replace(options, on_divergence="follow"))
     assert result.diverged
     assert len(result.sandbox[2].iteration_time_ns) == 3
+    assert not [warning for warning in result.warnings if "asked more or less often" in warning]
 
 
 @pytest.mark.torch
@@ -237,6 +238,7 @@ def test_ranks_that_poll_otherwise_are_one_warning() -> None:
     assert "(rank 0: 1,060 times, recorded 20, first before op 396)" in warning
     assert poll_warnings(polls[:1], others, times)[0].startswith("rank 0 asked ")
     assert poll_warnings(polls, times, times) == poll_warnings([], others, times) == []
+    assert poll_warnings(polls, others, times, alone=False) == []
 
 
 POLLS = """

@@ -12,7 +12,13 @@ import pytest
 from test_emulate_threads import run
 
 from prismcore.emulate.sandbox import AbsentGiverError
-from prismcore.errors import DeadlockError, DivergenceError, EmulateError, RankFailedError
+from prismcore.errors import (
+    DeadlockError,
+    DivergenceError,
+    EmulateError,
+    MismatchError,
+    RankFailedError,
+)
 from prismcore.graph import Graph
 from prismcore.launch.need import ObjectNeed
 from prismcore.replay import RankFailure, replay
@@ -156,6 +162,23 @@ def test_a_rank_that_polls_for_what_nobody_will_do(tmp_path: Path) -> None:
     )
     with pytest.raises(DeadlockError, match=told):
         run(tmp_path, POLLS, "    ...\n", silence_s=8, on_divergence="follow")
+
+
+DISAGREES = """
+dist.all_reduce(x)
+if rank == 0 and emulated:
+    x = torch.ones(2000, device="cuda")
+dist.all_reduce(x)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.torch
+def test_why_ranks_disagree_is_that_one_has_left_its_record(tmp_path: Path) -> None:
+    """Not that ranks were collected one by one."""
+    with pytest.raises(MismatchError, match=r"; rank 0 leaves its recorded program at op \d+") as caught:
+        run(tmp_path, DISAGREES, "    ...\n", on_divergence="follow")
+    assert "collected one by one" not in str(caught.value)
 
 
 GIVES = """

@@ -197,8 +197,6 @@ def test_closing_ends_ranks_and_leaves_no_process(folder):
         ranks.start(7)
         while len(mine := descendants(os.getpid()) - before) < 2:  # the parent and a rank
             time.sleep(0.02)
-        began = time.monotonic()
-    assert time.monotonic() - began < 240  # the rank sleeps for longer
     assert not [pid for pid in mine if is_running(pid)]
 
 

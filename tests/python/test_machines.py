@@ -1,13 +1,14 @@
 """An emulation over several machines: here several processes that find each other as torchrun has them do."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import jobs
 import pytest
@@ -241,13 +242,19 @@ def started(folder, port, *programs):
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
+                    start_new_session=True,
                 )
             )
         yield processes
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        none_left(folder, processes)
+
+
+def none_left(folder, processes):
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     until = time.monotonic() + 240
     while running_in(folder) and time.monotonic() < until:
         time.sleep(0.05)
@@ -291,6 +298,8 @@ def test_what_goes_wrong_on_another_machine_is_told_on_both(folder, port, how, c
         assert found[:2] == (code, "")
         assert words in found[2]
         assert "rank 2 " in found[2]
+    says = (first[2], "(said by machine 1)") if how == "kill" else (second[2], "(said by machine 0)")
+    assert says[1] in says[0]
     if how == "large":
         assert "; the rank itself communicates next at train.py:" in first[2]
 
@@ -326,13 +335,13 @@ def test_torchrun_brings_the_machines_together(folder, port):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         for number in range(2)
     ]
     try:
         (code, out, err), other = ends(processes)
     finally:
-        for process in processes:
-            process.kill()
+        none_left(folder, processes)
     assert (code, other[:2]) == (0, (0, "")), err + other[2]
     assert "2 ran, 1 ghost" in out

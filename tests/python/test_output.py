@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
@@ -35,6 +36,37 @@ def test_lines_come_whole_however_they_are_written(lines: list[list[str]], sizes
     assert output.take_lines(ended=True) == ""
     output.close()
     assert told == [f"[rank 7] {line}" for several in lines for line in several]
+
+
+def lines_of(text: str) -> list[str]:
+    """Each line feed ends a line; returns alone end one that has begun."""
+    lines = [""]
+    for run, words in re.findall(r"([\r\n]*)([^\r\n]*)", text):
+        ends = run.count("\n") or (1 if run and lines[-1] else 0)
+        lines += [""] * ends
+        lines[-1] += words
+    return lines if lines[-1] else lines[:-1]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "bc", "10%", "\r", "\n", "\r\n", "\n\r", "\r10%", "20%\r"]), max_size=30),
+    st.lists(st.integers(1, 5), min_size=1),
+)
+def test_bars_and_ends_of_lines_do_not_depend_on_how_writes_fall(parts: list[str], sizes: list[int]) -> None:
+    text = "".join(parts)
+    reading, writing = os.pipe()
+    output = RankOutput(reading, rank=7, passed=True)
+    told, at, k = "", 0, 0
+    while at < len(text):
+        size = sizes[k % len(sizes)]
+        os.write(writing, text[at : at + size].encode())
+        at, k = at + size, k + 1
+        output.read()
+        told += output.take_lines()
+    os.close(writing)
+    told += output.take_lines(ended=True)
+    output.close()
+    assert told == "".join(f"[rank 7] {line}\n" for line in lines_of(text))
 
 
 @pytest.mark.parametrize(
@@ -137,3 +169,26 @@ def test_what_is_kept_is_bounded() -> None:
     os.close(writing)
     assert [int(line) for line in output.drain().splitlines()] == list(range(300 - 64, 300))
     output.close()
+
+
+def test_nothing_of_it_stays_open_once_it_is_closed() -> None:
+    may_read = threading.Event()
+    before = len(os.listdir("/proc/self/fd"))
+    for patient in (True, False):
+        may_read.clear()
+        passing = OutputPassing(lambda lines: may_read.wait(60) and None)
+        reading, writing = os.pipe()
+        output = RankOutput(reading, rank=3, passed=True)
+        passing.add(output)
+        os.write(writing, b"told\n")
+        os.close(writing)
+        if patient:
+            may_read.set()
+        output.drain()
+        passing.end(output)
+        output.close()
+        passing.close(limit_s=None if patient else 0.1)
+        may_read.set()
+        passing._thread.join()
+        passing.end(output)  # too late, and no matter
+    assert len(os.listdir("/proc/self/fd")) == before

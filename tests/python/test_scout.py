@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -219,9 +218,7 @@ def test_an_import_that_does_not_end_is_left_to_the_ranks(tmp_path, monkeypatch)
     (tmp_path / "later.py").write_text("")
     monkeypatch.setattr(scout, "TIMEOUT_S", 1.0)
     monkeypatch.syspath_prepend(str(tmp_path))
-    began = time.monotonic()
-    scout.import_for_all_ranks(["endless", "endless.name", "later", "wave"])
-    assert time.monotonic() - began < 240  # the module sleeps for longer
+    assert scout.import_for_all_ranks(["endless", "endless.name", "later", "wave"]) == ["endless"]
     assert {"endless", "later"}.isdisjoint(sys.modules)
     assert "wave" in sys.modules  # installed ones go on
     assert descendants(os.getpid()) <= before

@@ -83,9 +83,10 @@ def test_rules(tmp_path: Path) -> None:
 def test_what_stands_behind_a_divergence() -> None:
     graph = jobs.pipeline(metadata={"command": COMMAND})
     other = {"command": ["train.py"], "sandbox": [0]}
-    stop = hints(graph, EmulateOptions(**other))
+    differing = differences(graph, EmulateOptions(**other))
+    stop = hints(differing, EmulateOptions(**other))
     assert stop.startswith("; the graph was collected with: examples/train.py --layers 4")
     assert stop.endswith("; --on-divergence follow goes on, where calls differ in their sizes alone")
-    follow = hints(graph, EmulateOptions(**other, on_divergence="follow"))
+    follow = hints(differing, EmulateOptions(**other, on_divergence="follow"))
     assert "given: train.py" in follow
     assert "--on-divergence" not in follow

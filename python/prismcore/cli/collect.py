@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     )
     with output.terminated_as_interrupt():
         result = _collect_and_save(args, options)
-        with output.progress_bar() as step:
+        with _told_if_interrupted(args), output.progress_bar() as step:
             if step is not None:
                 step(0, 0, "checking that the ranks can run together")
             found = collection_warnings(result.graph)
@@ -124,7 +126,7 @@ def _collect_and_save(args: argparse.Namespace, options: CollectOptions) -> Coll
     from prismcore import interrupts
     from prismcore.collect import CollectInterrupted, collect
 
-    result = None
+    saved = False
     try:
         with interrupts.held():
             check_output(args.output, source=Path(args.program[0]))
@@ -133,15 +135,30 @@ def _collect_and_save(args: argparse.Namespace, options: CollectOptions) -> Coll
             if not args.keep_partial:
                 interrupts.check()
             result.graph.save(args.output)
+            saved = True
     except (PrismError, CollectInterrupted) as error:
         if args.keep_partial:
             _save_partial(args, error.partial)
         raise
     except KeyboardInterrupt:
-        if result is not None and args.keep_partial:
-            output.note(f"{args.output} is complete")
+        if saved:
+            _tell_complete(args)
         raise
     return result
+
+
+@contextmanager
+def _told_if_interrupted(args: argparse.Namespace) -> Iterator[None]:
+    """In what comes behind the collection."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _tell_complete(args)
+        raise
+
+
+def _tell_complete(args: argparse.Namespace) -> None:
+    output.note(f"{args.output} is complete")
 
 
 def _save_partial(args: argparse.Namespace, partial: Graph | None) -> None:

@@ -46,6 +46,7 @@ def show(*parts: RenderableType) -> None:
             file=buffer,
             width=room,
             highlight=False,
+            emoji=False,
             force_terminal=terminal,
             no_color=None if terminal else True,  # None: as NO_COLOR says
         )
@@ -62,7 +63,7 @@ def terminal() -> Console | None:
 
     if not sys.stdout.isatty():
         return None
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     return None if console.is_dumb_terminal else console
 
 
@@ -202,7 +203,7 @@ def progress_bar() -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True, emoji=False), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def step(done: int, total: int, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -34,7 +33,7 @@ from prismcore.collect.records import (
     slots_of,
 )
 from prismcore.collect.roles import Roles
-from prismcore.errors import CollectError, PrismError
+from prismcore.errors import CollectError, PrismError, RuleError
 from prismcore.graph import Graph, GraphBuilder, MemoryPeaks, RankOrigin
 from prismcore.launch.cudnn import SWITCHED_OFF
 from prismcore.launch.failures import failure_of
@@ -43,7 +42,7 @@ from prismcore.launch.need import ObjectNeed
 from prismcore.launch.protocol import ENDED_BY_STOP, ENDED_IN_NEED, Values
 from prismcore.profiles.cluster import cluster_text, default_cluster_for, parse_cluster
 from prismcore.profiles.device import load_device
-from prismcore.rules import unused_rules
+from prismcore.rules import digest_of_rules, unused_rules
 
 __all__ = ["collect"]
 
@@ -402,9 +401,8 @@ def _file_of_rules(options: CollectOptions) -> dict[str, str] | None:
     """Name and digest; None where there is none, or it cannot be read: whoever loads it says so."""
     if options.rules is None:
         return None
-    path = (options.working_directory or Path.cwd()) / options.rules
     try:
-        text = path.read_bytes()
-    except OSError:
+        digest = digest_of_rules(options.rules, options.working_directory)
+    except RuleError:
         return None
-    return {"name": options.rules.name, "sha256": hashlib.sha256(text).hexdigest()}
+    return {"name": options.rules.name, "sha256": digest}

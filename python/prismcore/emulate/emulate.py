@@ -33,6 +33,8 @@ __all__ = ["emulate"]
 ProgressCallback = Callable[[str], None]
 
 _FEW_OVERDUE = 0.01
+_LEFT = " leaves its recorded program "
+"""In the engine's text where a rank has done that."""
 
 
 def emulate(
@@ -56,7 +58,12 @@ def emulate(
 
     Raises:
         EmulateError: the graph or the options do not allow it, or the ranks did nothing for
-            ``options.silence_s``, or a machine is gone.
+            ``options.silence_s``, or a machine is gone or has failed.
+        CollectError: ranks cannot be started: no such program, a module or a limit of the system in the
+            way; or their program has no process group.
+        ProfileError: the graph's device is none that is known here.
+        RoutingError: ``options.routing`` cannot be.
+        RuleError: the file of rules cannot be read.
         DivergenceError: a rank did something else than the graph recorded of it.
         DeadlockError: ranks wait for others that never come.
         StoppedError: ranks wait for others that ``options.perturbation`` made fail.
@@ -145,7 +152,12 @@ class _Emulation:
                 *self._routing_warnings(run),
                 *self._rule_warnings(run),
                 *job.warnings,
-                *poll_warnings(raw["odd_polls"], job.iteration_time_ns, expected.iteration_time_ns),
+                *poll_warnings(
+                    raw["odd_polls"],
+                    job.iteration_time_ns,
+                    expected.iteration_time_ns,
+                    alone=self._options.clock == "virtual" and not raw["diverged"],
+                ),
                 *self._clock_warnings(raw),
             ],
         )
@@ -176,7 +188,7 @@ class _Emulation:
                 silence_s=self._options.silence_s,
                 has_rules=self._options.rules is not None,
             )
-            others = OtherMachines(machines, self._ranks, ports)
+            others = OtherMachines(machines, self._ranks, ports, self._options.silence_s)
             try:
                 return self._run_ranks(ports, here, others)
             except BaseException as failure:
@@ -192,7 +204,7 @@ class _Emulation:
             done. False: for too long."""
             here.look_after()
             others.look_after()
-            return here.is_patient(rank, silent_ns, others.leaving)
+            return here.is_patient(rank, silent_ns, others.leaving, others.pauses_of(rank))
 
         began = time.perf_counter()
         try:
@@ -214,8 +226,8 @@ class _Emulation:
             place, told = None, str(error)
             if isinstance(error, DivergenceError):
                 place = (error.rank, error.op)
-                told += hints(self._graph, self._options)
-            elif isinstance(error, MismatchError):
+                told += hints(self._differences, self._options)
+            elif isinstance(error, MismatchError) and _LEFT not in told:
                 told += ghost_hint(self._graph, error)
             error.args = (f"{told}{here.last_words(place) or others.last_words(place)}",)
             raise
@@ -231,7 +243,8 @@ class _Emulation:
         here.give_up(failed)
         ports.close()  # what a rank that was made to fail still posts is nobody's
         others.end(failed)
-        run.peaks = dict(sorted((here.gather() | others.gather()).items()))
+        peaks = dict(here.gathering(others.look_after))
+        run.peaks = dict(sorted((peaks | others.gather()).items()))
         run.routed = here.routed
         run.rules = here.rules
         return run

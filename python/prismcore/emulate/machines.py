@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 import prismcore
@@ -26,6 +25,7 @@ from prismcore import interrupts
 from prismcore.emulate.options import EmulateOptions
 from prismcore.errors import EmulateError
 from prismcore.graph import Graph
+from prismcore.rules import digest_of_rules
 
 __all__ = ["Machines", "joined", "machines_of_torchrun", "share_of"]
 
@@ -99,6 +99,7 @@ def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> It
     """Connects the machines.
 
     Raises EmulateError: a machine does not come, or was told to emulate something else; the wall clock.
+    RuleError: the file of rules cannot be read.
     """
     sandbox = options.sandbox
     job = _job(graph, options)
@@ -123,9 +124,9 @@ def joined(number: int, count: int, graph: Graph, options: EmulateOptions) -> It
 
 
 def _job(graph: Graph, options: EmulateOptions) -> dict[str, str]:
-    """What has to be the same on all machines: digests by what they are of. Raises OSError: rules that
+    """What has to be the same on all machines: digests by what they are of. Raises RuleError: rules that
     cannot be read."""
-    folder = options.working_directory or Path.cwd()
+    rules = options.rules
     parts = {
         "version of prismcore": prismcore.__version__,
         "graph": graph.digest(),
@@ -134,7 +135,7 @@ def _job(graph: Graph, options: EmulateOptions) -> dict[str, str]:
         "perturbation": options.perturbation,
         "--on-divergence": options.on_divergence,
         "--routing": options.routing,
-        "--rules": None if options.rules is None else (folder / options.rules).read_bytes(),
+        "--rules": None if rules is None else digest_of_rules(rules, options.working_directory),
         "--preload": sorted(options.preload),
         "environment": sorted(options.environment.items()),
     }

@@ -16,13 +16,16 @@ def poll_warnings(
     odd_polls: Sequence[tuple[int, int, int, int]],
     iteration_time_ns: npt.NDArray[np.int64],
     replayed_ns: npt.NDArray[np.int64],
+    *,
+    alone: bool = True,
 ) -> list[str]:
     """One line for all ranks; none where the job's iterations take what the replay says.
 
     ``odd_polls``: rank, how often it asked, how often it had recorded that, and the op before which the two
-    first differed.
+    first differed. ``alone``: nothing else can be behind other times, as the wall clock or a rank that does
+    something else; none where that may be.
     """
-    if not odd_polls or np.array_equal(iteration_time_ns, replayed_ns):
+    if not odd_polls or not alone or np.array_equal(iteration_time_ns, replayed_ns):
         return []
     rank, asked, recorded, op = odd_polls[0]
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from prismcore import _core, interrupts
@@ -12,15 +12,18 @@ from prismcore.emulate.call_site import next_call_site
 from prismcore.emulate.options import EmulateOptions
 from prismcore.errors import EmulateError, PrismError
 from prismcore.graph import Graph
-from prismcore.launch.failures import failure_of
+from prismcore.launch.failures import failure_of, told_of_slow
 from prismcore.launch.launcher import Launcher, RankEnd
 from prismcore.launch.need import ObjectNeed
 from prismcore.launch.output import TellOutput
+from prismcore.launch.pauses import Pauses
 from prismcore.launch.protocol import ENDED_BY_PROGRAM
 from prismcore.profiles.cluster import parse_cluster
 from prismcore.units import plural
 
 __all__ = ["AbsentGiverError", "Peaks", "SandboxRanks", "check_end", "launcher_of"]
+
+_LOOK_S = 0.2
 
 _LAST_WORDS_S = 2.0
 """How long a rank that left its program may take to say that it failed, or where it goes on."""
@@ -127,20 +130,28 @@ class SandboxRanks:
         """Ranks whose programs are over, and that write their records or have ended."""
         return {rank for rank in self._ranks if self._launcher.is_leaving(rank)}
 
-    def is_patient(self, rank: int, silent_ns: int, leaving: Collection[int] = ()) -> bool:
+    def is_patient(
+        self, rank: int, silent_ns: int, leaving: Collection[int] = (), pauses: Pauses | None = None
+    ) -> bool:
         """`rank`, here or on another machine, has been waited for longest without doing more than ask
         whether work is done, for so long. False where that is too long: if nobody else can go on either, the
         engine knows what it asks for. Raises EmulateError where the engine has not said so.
 
         ``leaving``: as :attr:`leaving`, of other machines. To leave, a rank has the same time once more.
+        ``pauses``: of the machine of a rank that is not here. Where whoever reads what ranks write takes no
+        more of it, they wait for that, and no time counts.
         """
-        if silent_ns <= self._silence_s * 1e9:
+        if rank in self._ranks or pauses is None:
+            pauses = self._launcher.pauses
+        silent_s = silent_ns * 1e-9
+        if silent_s - pauses.within(silent_s) <= self._silence_s:
             self._impatient_since = None
             return True
         rank = self._kept_by(rank)
         if rank in leaving or rank in self.leaving:
             now = time.monotonic()
-            if now - self._leaving_since.setdefault(rank, now) > self._silence_s:
+            left_s = now - self._leaving_since.setdefault(rank, now)
+            if left_s - pauses.within(left_s) > self._silence_s:
                 raise self._left_no_record(rank)
             return True
         if self._impatient_since is None:
@@ -150,7 +161,7 @@ class SandboxRanks:
         raise EmulateError(
             f"rank {rank} has launched nothing for {self._silence_s:g} s{self._stopped(rank)}; expected ops "
             "of its program: look for a sleep, an endless loop or input that never comes, or allow more "
-            "(--silence)"
+            f"(--silence){told_of_slow(self._launcher.slow_imports)}"
         )
 
     def give_up(self, failed: Collection[int]) -> None:
@@ -160,17 +171,39 @@ class SandboxRanks:
         for rank in self._given_up:
             self._launcher.kill(rank)
 
-    def gather(self) -> dict[int, Peaks]:
+    def gathering(self, look: Callable[[], None]) -> Iterator[tuple[int, Peaks]]:
         """Once all programs are over but those of the ranks that were given up: waits for what the others
-        leave. By rank."""
+        leave, and yields it as it comes. ``look`` is called meanwhile, and may raise."""
         self._exchange.close()  # nobody needs what has not come
-        ranks = [rank for rank in self._ranks if rank not in self._given_up]
-        while missing := set(ranks).difference(self._ends):
-            end = self._launcher.end_within(self._silence_s)
+        told: set[int] = set()
+        while True:
+            for rank in sorted(self._ends.keys() - told - self._given_up):
+                told.add(rank)
+                yield rank, self._peaks(rank)
+            missing = set(self._ranks) - self._ends.keys() - self._given_up
+            if not missing:
+                return
+            end = self._next_end(look)
             if end is None:
                 raise self._left_no_record(min(missing))
             self._take(end)
-        return {rank: self._peaks(rank) for rank in ranks}
+
+    @property
+    def paused(self) -> bool:
+        """Whether whoever reads what ranks here write takes no more of it."""
+        return self._launcher.pauses.lasts
+
+    def _next_end(self, look: Callable[[], None]) -> RankEnd | None:
+        """None: no rank has ended for too long, but for pauses."""
+        began, left_s = time.monotonic(), self._silence_s
+        while left_s > 0:
+            end = self._launcher.end_within(min(left_s, _LOOK_S))
+            if end is not None:
+                return end
+            look()
+            waited_s = time.monotonic() - began
+            left_s = self._silence_s - waited_s + self._launcher.pauses.within(waited_s)
+        return None
 
     @property
     def routed(self) -> bool | None:

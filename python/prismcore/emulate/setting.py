@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from prismcore.emulate.options import EmulateOptions
-from prismcore.errors import RuleError
 from prismcore.graph import Graph
 from prismcore.routing import parse_rule
+from prismcore.rules import digest_of_rules
 
 __all__ = ["differences", "hints"]
 
@@ -25,9 +24,9 @@ def differences(graph: Graph, options: EmulateOptions) -> list[str]:
     return [*_program(metadata, options), *_routing(metadata, options), *_rules(metadata, options)]
 
 
-def hints(graph: Graph, options: EmulateOptions) -> str:
-    """The same and what to do, to be put behind a divergence."""
-    found = [*differences(graph, options)]
+def hints(differing: Sequence[str], options: EmulateOptions) -> str:
+    """:func:`differences` and what to do, to be put behind a divergence."""
+    found = [*differing]
     if options.on_divergence == "stop":
         found.append("--on-divergence follow goes on, where calls differ in their sizes alone")
     return "".join(f"; {text}" for text in found)
@@ -68,15 +67,6 @@ def _rules(metadata: dict[str, Any], options: EmulateOptions) -> list[str]:
     collected = f"the graph was collected with --rules {file.get('name', 'FILE')} ({names})"
     if options.rules is None:
         return [f"{collected} for what ghosts send, and none are given here"]
-    if file.get("sha256") in (None, _digest(options)):
+    if file.get("sha256") in (None, digest_of_rules(options.rules, options.working_directory)):
         return []
     return [f"{collected} for what ghosts send; given: --rules {options.rules}, which holds another text"]
-
-
-def _digest(options: EmulateOptions) -> str:
-    assert options.rules is not None
-    path = (options.working_directory or Path.cwd()) / options.rules
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RuleError(f"rules {options.rules} cannot be read: {error.strerror or error}") from error

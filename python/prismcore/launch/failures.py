@@ -20,7 +20,7 @@ from prismcore.launch.processes import signal_name
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
 from prismcore.units import plural
 
-__all__ = ["failure_of"]
+__all__ = ["failure_of", "told_of_slow"]
 
 _NO_COUNTS = "Split sizes doesn't match"
 """Torch's words in ``all_to_all_single``."""
@@ -31,7 +31,8 @@ _TOLD_BY_US = (CollectError.__name__, RoutingError.__name__, RuleError.__name__)
 def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError | None:
     """The error that the end of a rank stands for; None where it ended as it should."""
     if end.timed_out:
-        return _failed(end, f"was ended after {timeout_s:g} s (limit of a rank)")
+        how = f"was ended after {timeout_s:g} s (limit of a rank){told_of_slow(end.slow_imports)}"
+        return _failed(end, how)
     summary = end.summary
     if summary is not None and summary["end"] == ENDED_OUT_OF_MEMORY:
         return _out_of_memory(end, summary, world_size)
@@ -53,6 +54,14 @@ def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError
             "to map; expected a call of torch.distributed.init_process_group, as under torchrun"
         )
     return None
+
+
+def told_of_slow(modules: Sequence[str]) -> str:
+    """What else may be behind a rank that does nothing; empty where ``modules`` is."""
+    if not modules:
+        return ""
+    names = ", ".join(modules)
+    return f"; importing {names} took too long to do it once for all ranks, so each rank imports it itself"
 
 
 def _failed(end: RankEnd, how: str) -> RankFailedError:

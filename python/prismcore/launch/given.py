@@ -35,6 +35,9 @@ class _RuleCall(ctypes.Structure):
 _Match = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.POINTER(_RuleCall))
 _Fill = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
+_NEVER = 2**31 - 1
+"""As the first threshold of Python's garbage collector: so many objects are never made in a rule."""
+
 _TORCH_NAMES = {"float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 
 
@@ -119,15 +122,17 @@ class RuleDoor:
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Rules may run beside the program: what it left as garbage is not for them to free, with torch's
-    allocator locked by a thread that waits for the rule."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
+    allocator locked by a thread that waits for the rule.
+
+    Whether the collector is switched on is left to the program, which may switch it meanwhile.
+    """
+    first, *others = gc.get_threshold()
+    gc.set_threshold(_NEVER, *others)
     try:
         yield
     finally:
-        gc.enable()
+        if gc.get_threshold()[0] == _NEVER:  # else the program has set another meanwhile
+            gc.set_threshold(first, *gc.get_threshold()[1:])
 
 
 def _fill_with(rule: Rule, call: Call, to: int, size: int) -> None:

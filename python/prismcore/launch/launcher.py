@@ -7,6 +7,7 @@ anonymous file, so that nothing is left behind however a process ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import os
@@ -27,6 +28,7 @@ from prismcore import interrupts
 from prismcore.errors import CollectError
 from prismcore.launch.environment import job_environment
 from prismcore.launch.output import OutputPassing, RankOutput, TellOutput
+from prismcore.launch.pauses import Pauses
 from prismcore.launch.processes import is_stopped, kill_group, signal_name
 from prismcore.launch.protocol import Channel, Values, is_leaving, read_record, write_record
 
@@ -40,6 +42,9 @@ _STOP_S = 5.0  # a rank writes its record in a fraction of a second, on a machin
 _POLL_S = 0.2
 _READS_AT_ONCE = 64
 _PIPE_BYTES = 1 << 20
+_STARTS_AT_ONCE = 32  # descriptors on their way count as open files of the user
+_CROWDED_S = 0.05
+_PAUSE_S = 1.0  # this process looks more often unless it is stopped, or busy with something else
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -56,6 +61,8 @@ class RankEnd:
     """Objects that it gave to other ranks."""
     output: str
     """The end of what it wrote to stdout and stderr."""
+    slow_imports: Sequence[str]
+    """Modules that the rank has to import itself, since trying them for all ranks took too long."""
     cpu_s: float
     wall_s: float
     max_rss_bytes: int
@@ -70,6 +77,8 @@ class _Running:
     record_fd: int
     output: RankOutput
     started: float
+    due_from: float
+    """By the launcher's clock."""
     process: int = 0
     """0: not known yet."""
     timed_out: bool = False
@@ -122,14 +131,24 @@ class Launcher:
         self._running: dict[int, _Running] = {}
         self._unread: deque[dict[str, Any]] = deque()
         self._values_fd: int | None = None
+        self._asked: set[int] = set()  # for, and not forked yet
+        self._slow_imports: list[str] = []
         self._selector = selectors.DefaultSelector()
-        self._printing = False  # there was output at the last look
+        self._looked = time.perf_counter()
+        self._away_s = 0.0  # while nobody looked
+        self.pauses = Pauses()
+        """When ranks may have waited for this process, or for whoever reads what they write."""
         self._tell_output = tell_output
         self._passing: OutputPassing | None = None
 
     @property
     def running(self) -> list[int]:
         return list(self._running)
+
+    @property
+    def slow_imports(self) -> Sequence[str]:
+        """Modules that ranks have to import themselves, since trying them for all took too long."""
+        return self._slow_imports
 
     def is_leaving(self, rank: int) -> bool:
         """The program of `rank` is over, and the rank writes its record, or has ended."""
@@ -166,7 +185,7 @@ class Launcher:
             self._send(self._setup)
             self._wait_until_ready()
             if self._tell_output is not None:
-                self._passing = OutputPassing(self._tell_output)
+                self._passing = OutputPassing(self._tell_output, self.pauses)
         except BaseException:
             self.close()
             raise
@@ -207,7 +226,10 @@ class Launcher:
 
         ``want_groups``: its summary holds the process groups of the whole job. ``port``: descriptors
         of an emulation's ports and exchange, and the number of the rank in both.
+
+        Raises CollectError where the process that forks ranks is gone, or does not answer.
         """
+        self._await_forks(_STARTS_AT_ONCE - 1)
         request: dict[str, Any] = {
             "run": rank,
             "want_groups": want_groups,
@@ -223,7 +245,7 @@ class Launcher:
             try:
                 passed = self._passing is not None and port is not None
                 output = RankOutput(read_end, rank=rank, passed=passed)
-                running = _Running(record_fd, output, time.perf_counter())
+                running = _Running(record_fd, output, time.perf_counter(), self._clock())
                 if self._passing is not None and passed:
                     self._passing.add(output)
                 else:
@@ -234,6 +256,7 @@ class Launcher:
                 values = [] if self._values_fd is None else [self._values_fd]
                 request["has_values"] = bool(values)
                 self._send(request, [record_fd, write_end, *ports, *values])
+                self._asked.add(rank)
             finally:
                 os.close(write_end)
 
@@ -257,12 +280,14 @@ class Launcher:
 
     def end_within(self, limit_s: float) -> RankEnd | None:
         """The same for so long; None: none has ended."""
-        until = time.perf_counter() + limit_s
+        until = self._clock() + limit_s
         while not self._unread:
             interrupts.check()
-            self._unread += self._poll(min(_POLL_S, max(until - time.perf_counter(), 0)))
+            self._poll(min(_POLL_S, max(until - self._clock(), 0)))
+            if self._unread:
+                break
             self._end_overdue()
-            if not self._unread and time.perf_counter() >= until:
+            if self._clock() >= until:
                 return None
         return self._ended(self._unread.popleft())
 
@@ -280,63 +305,114 @@ class Launcher:
         """Asks every rank to leave its record as it is now, and yields what they leave within a few
         seconds."""
         self._send({"stop": True})
-        deadline = time.perf_counter() + _STOP_S
-        while self._running and (self._unread or time.perf_counter() < deadline):
+        deadline = self._clock() + _STOP_S
+        while self._running and (self._unread or self._clock() < deadline):
             interrupts.check()
             if not self._unread:
-                self._unread += self._poll(_POLL_S)
+                self._poll(_POLL_S)
             if self._unread:
                 yield self._ended(self._unread.popleft())
 
     def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        try:
-            self._channel.send(message, fds)
-        except OSError as error:
-            raise self._parent_is_gone() from error
+        until = self._clock() + _ANSWER_S
+        while True:
+            try:
+                return self._channel.send(message, fds)
+            except ConnectionError as error:  # a broken pipe too
+                raise self._parent_is_gone() from error
+            except OSError as error:
+                # So many descriptors are on their way, of other processes of this user too.
+                crowded = error.errno == errno.ETOOMANYREFS
+                if not crowded or self._clock() > until:
+                    more = "; allow more open files (ulimit -n)" if crowded else ""
+                    raise CollectError(
+                        f"the process that starts the ranks cannot be told more: {error.strerror}{more}"
+                    ) from error
+            self._await_forks(0)
+            time.sleep(_CROWDED_S)
+
+    def _await_forks(self, most: int) -> None:
+        """Until of the ranks that were asked for no more than ``most`` are still to be forked."""
+        limit_s = max(self._step_timeout_s, _LEAST_PREPARE_S)
+        until = self._clock() + limit_s
+        while len(self._asked) > most:
+            interrupts.check()
+            if not self._poll(_POLL_S) and self._clock() > until:
+                raise CollectError(
+                    f"the process that starts the ranks ({self._process.pid}) has not started them within "
+                    f"{limit_s:g} s; is it stopped?"
+                )
 
     def ends(self) -> list[RankEnd]:
         """The ranks that have ended meanwhile; does not wait."""
         for _ in range(_READS_AT_ONCE):  # of a program that prints much
-            self._unread += self._poll(0)
-            if not self._printing:
+            if not self._poll(0):
                 break
-        self._end_overdue()
+        if not self._unread:
+            self._end_overdue()
         found = [self._ended(message) for message in self._unread]
         self._unread.clear()
         return found
 
-    def _poll(self, timeout_s: float) -> list[dict[str, Any]]:
-        messages = []
-        self._printing = False
-        for key, _ in self._selector.select(timeout_s):
-            if key.data is not None:
-                self._printing = True
-                if not key.data.read():
-                    self._selector.unregister(key.fileobj)
-                continue
-            received = self._channel.receive()
-            if received is None:
+    def _poll(self, timeout_s: float) -> bool:
+        """Takes what has come of output and messages. False: nothing had."""
+        ready = self._selector.select(timeout_s)
+        if self._was_away(timeout_s):
+            ready = self._selector.select(0)  # whoever was stopped in the middle has found nothing
+        for key, _ in ready:
+            if key.data is None:
+                self._take_messages()
+            elif not key.data.read():
+                self._selector.unregister(key.fileobj)
+        return bool(ready)
+
+    def _take_messages(self) -> None:
+        """All that have come."""
+        first = True
+        with contextlib.suppress(BlockingIOError):
+            while (received := self._channel.receive(wait=False)) is not None:
+                first = False
+                message = received[0]
+                if "failed" in message:
+                    raise CollectError(message["failed"])
+                if "forked" in message:
+                    self._asked.discard(message["forked"])
+                    self._running[message["forked"]].process = message["process"]
+                else:
+                    self._unread.append(message)
+            if first:  # else what it said comes before that it is gone
                 raise self._parent_is_gone()
-            message = received[0]
-            if "forked" in message:
-                self._running[message["forked"]].process = message["process"]
-            else:
-                messages.append(message)
-        return messages
+
+    def _was_away(self, waited_s: float) -> bool:
+        """Whether this process was stopped, or busy elsewhere, since its last look but for that wait.
+        Nobody took what ranks had to say, so that this is no time of theirs."""
+        now = time.perf_counter()
+        away_s = now - self._looked - waited_s
+        self._looked = now
+        if away_s < _PAUSE_S:
+            return False
+        self._away_s += away_s
+        self.pauses.add(away_s)
+        return True
+
+    def _clock(self) -> float:
+        """Seconds in which this process looked: limits count by it."""
+        return time.perf_counter() - self._away_s
 
     def _wait_until_ready(self) -> None:
         doing, limit_s = "importing torch", max(self._step_timeout_s, _LEAST_PREPARE_S)
-        began = time.perf_counter()
+        began = self._clock()
         while True:
             interrupts.check()
-            for message in self._poll(_POLL_S):
-                if "failed" in message:
-                    raise CollectError(message["failed"])
+            self._poll(_POLL_S)
+            while self._unread:
+                message = self._unread.popleft()
                 if "ready" in message:
+                    self._slow_imports = message["slow"]
                     return
                 doing, limit_s = message["preparing"], self._step_timeout_s
-                began = time.perf_counter()
-            if time.perf_counter() - began > limit_s:
+                began = self._clock()
+            if self._clock() - began > limit_s:
                 stopped = is_stopped(self._process.pid)
                 raise CollectError(
                     f"{doing} has not ended within {limit_s:g} s, before any rank has started"
@@ -352,11 +428,12 @@ class Launcher:
             self._process.wait(timeout=_GRACE_S)
         lines = [line for line in self._parent_output.drain().splitlines() if line.strip()]
         status = self._process.returncode
-        how = (
-            f"was killed by {signal_name(-status)}"
-            if status and status < 0
-            else f"ended early (status {status})"
-        )
+        if status is None:
+            how = f"({self._process.pid}) has hung up"
+        elif status < 0:
+            how = f"was killed by {signal_name(-status)}"
+        else:
+            how = f"ended early (status {status})"
         what = f"the process that prepares the ranks {how}"
         if len(lines) <= 1:
             return CollectError(f"{what}: {lines[0] if lines else 'it wrote nothing'}")
@@ -376,6 +453,7 @@ class Launcher:
             graph=record[1] if record else b"",
             values=record[2] if record else {},
             output=output,
+            slow_imports=self._slow_imports,
             cpu_s=message["cpu_s"],
             wall_s=time.perf_counter() - running.started,
             max_rss_bytes=message["max_rss_bytes"],
@@ -393,9 +471,10 @@ class Launcher:
         return told
 
     def _end_overdue(self) -> None:
-        now = time.perf_counter()
+        """To be called where the channel is empty: a rank that has ended is not late."""
+        now = self._clock()
         for rank, running in self._running.items():
-            over_s = now - running.started - self._rank_timeout_s
+            over_s = now - running.due_from - self._rank_timeout_s
             if not running.timed_out and over_s > 0:
                 running.timed_out = True
                 self._send({"kill": rank})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import threading
 import time
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from prismcore import interrupts
+from prismcore.launch.pauses import Pauses
 
 __all__ = ["OutputPassing", "RankOutput", "TellOutput"]
 
@@ -24,6 +26,11 @@ _KEPT_BYTES = 64 << 10
 _READ_BYTES = 64 << 10
 _MOST_READS = 64  # at the end: some process may still write
 _POLL_S = 0.05
+
+# A bar that redraws its line begins or ends it with a return, and a terminal's line ends in both: each line
+# feed ends a line, and returns one that has begun.
+_BEFORE_A_LINE = re.compile(rb"(?<![^\n])\r+")
+_END_OF_A_LINE = re.compile(rb"\r+\n?")
 
 
 class RankOutput:
@@ -72,13 +79,15 @@ class RankOutput:
         with self._lock:
             data = b"".join(self._fresh)
             self._fresh.clear()
-        # A bar that redraws its line becomes a line a look.
-        data = (self._begun + data).replace(b"\r\n", b"\n").replace(b"\n\r", b"\n").replace(b"\r", b"\n")
+        data = _BEFORE_A_LINE.sub(b"", self._begun + data)
+        returns = b"\r" if data.endswith(b"\r") and not ended else b""  # a line feed may come
+        data = _END_OF_A_LINE.sub(b"\n", data.rstrip(b"\r") if returns else data)
         end = len(data) if ended else data.rfind(b"\n") + 1
-        whole, self._begun = data[:end], data[end:]
-        while len(self._begun) >= LONGEST_LINE:
-            whole += self._begun[:LONGEST_LINE] + b"\n"
-            self._begun = self._begun[LONGEST_LINE:]
+        whole, begun = data[:end], data[end:]
+        while len(begun) >= LONGEST_LINE:
+            whole += begun[:LONGEST_LINE] + b"\n"
+            begun = begun[LONGEST_LINE:]
+        self._begun = begun + returns
         if not whole:
             return ""
         lines = whole.removesuffix(b"\n").replace(b"\n", b"\n" + self._prefix)
@@ -106,13 +115,14 @@ class OutputPassing:
     """A thread that passes on what ranks write, whoever else is busy.
 
     It reads no further while ``tell`` takes its time, so that a rank that writes much waits, as before a
-    slow terminal, and nothing piles up here.
+    slow terminal, and nothing piles up here. ``pauses`` gets the times that it takes.
     """
 
-    def __init__(self, tell: TellOutput) -> None:
+    def __init__(self, tell: TellOutput, pauses: Pauses | None = None) -> None:
         self._tell: TellOutput | None = tell
+        self._pauses = pauses or Pauses()
         self._selector = selectors.DefaultSelector()
-        self._lock = threading.Lock()  # of what the selector holds
+        self._lock = threading.Lock()  # of the selector, what it holds, and the pipe
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -122,6 +132,7 @@ class OutputPassing:
         self._thread.start()
 
     def add(self, output: RankOutput) -> None:
+        """Not once it is closed."""
         with self._lock:
             self._selector.register(output.fd, selectors.EVENT_READ, output)
 
@@ -142,12 +153,20 @@ class OutputPassing:
             self._thread.join(_POLL_S)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_write, b".")
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b".")
 
     def _run(self) -> None:
-        while self._look():
-            pass
+        try:
+            while self._look():
+                pass
+        finally:
+            with self._lock:
+                self._selector.close()
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+                self._wake_write = -1
 
     def _look(self) -> bool:
         for key, _ in self._selector.select():
@@ -170,14 +189,18 @@ class OutputPassing:
     def _forget(self, output: RankOutput, fd: int) -> None:
         """The descriptor may be another output's meanwhile."""
         with self._lock:
-            key = self._selector.get_map().get(fd)
+            held = self._selector.get_map()
+            key = None if held is None else held.get(fd)  # None: closed
             if key is not None and key.data is output:
                 self._selector.unregister(fd)
 
     def _pass(self, lines: str) -> None:
         if not lines or self._tell is None:
             return
+        self._pauses.begin()
         try:
             self._tell(lines)
         except Exception:  # whoever reads it has gone: no matter of the ranks, which write on
             self._tell = None
+        finally:
+            self._pauses.end()

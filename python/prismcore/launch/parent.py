@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from prismcore import _core
-from prismcore.errors import PrismError
+from prismcore.errors import CollectError, PrismError
 from prismcore.launch.addresses import allow_addresses
 from prismcore.launch.environment import rank_environment
 from prismcore.launch.modules import Program, find_program, top_level_imports
@@ -30,12 +30,14 @@ from prismcore.launch.processes import (
     children,
     die_with_parent,
     end_processes,
+    fork,
     kill_group,
     stop,
 )
 from prismcore.launch.protocol import Channel, Values, read_record
 from prismcore.launch.scout import import_for_all_ranks
 from prismcore.profiles.device import load_device
+from prismcore.units import plural
 
 if TYPE_CHECKING:
     from prismcore.launch.rank import RankJob
@@ -70,7 +72,8 @@ def _import_torch(gpus_per_node: int, device: _core.DeviceProfile) -> None:
         late.install()
 
 
-def _import_modules(program: Program, preload: list[str], channel: Channel) -> None:
+def _import_modules(program: Program, preload: list[str], channel: Channel) -> list[str]:
+    """Gives modules of the program's that took too long, and are left to the ranks."""
     import torch
 
     for name in preload:
@@ -83,7 +86,7 @@ def _import_modules(program: Program, preload: list[str], channel: Channel) -> N
                 told = f"importing it ended with {type(error).__name__}: {told}"
             raise SetupError(f"--preload {name}: {told}") from error
     names = top_level_imports(program.source())
-    import_for_all_ranks(names, channel.fileno(), lambda name: _tell(channel, f"importing {name}"))
+    slow = import_for_all_ranks(names, channel.fileno(), lambda name: _tell(channel, f"importing {name}"))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else every rank would write it again
     if torch.cuda.is_initialized():
@@ -91,9 +94,11 @@ def _import_modules(program: Program, preload: list[str], channel: Channel) -> N
             "a module that the script imports at its top level starts the device, so that ranks cannot be "
             "forked; expected the device to be started by the script itself"
         )
+    return slow
 
 
-def _prepare(setup: dict[str, Any], channel: Channel) -> RankJob:
+def _prepare(setup: dict[str, Any], channel: Channel) -> tuple[RankJob, list[str]]:
+    """The job, and the modules that ranks have to import since it took too long here."""
     allow_addresses()
     folder = Path(setup["folder"])
     os.chdir(folder)
@@ -126,8 +131,7 @@ def _prepare(setup: dict[str, Any], channel: Channel) -> RankJob:
     )
     # As in a rank from here on: modules there hide installed ones.
     sys.path.insert(0, program.search_folder(str(folder)))
-    _import_modules(program, setup["preload"], channel)
-    return job
+    return job, _import_modules(program, setup["preload"], channel)
 
 
 class Parent:
@@ -188,7 +192,11 @@ class Parent:
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         parent_pid = os.getpid()
-        pid = os.fork()
+        try:
+            pid = fork(f"rank {request['run']} (beside {plural(len(self._ranks), 'other')})")
+        except CollectError as error:
+            pid = -1
+            self._channel.send({"failed": str(error)})
         if pid == 0:
             try:
                 self._become(request, fds, parent_pid)
@@ -198,8 +206,9 @@ class Parent:
                 os._exit(71)
         for fd in fds:
             os.close(fd)
-        self._ranks[pid] = request["run"]
-        self._channel.send({"forked": request["run"], "process": pid})
+        if pid > 0:
+            self._ranks[pid] = request["run"]
+            self._channel.send({"forked": request["run"], "process": pid})
 
     def _become(self, request: dict[str, Any], fds: list[int], parent_pid: int) -> NoReturn:
         os.setsid()
@@ -270,13 +279,13 @@ def main() -> None:
     adopt_orphans()
     started = time.perf_counter()
     try:
-        job = _prepare(setup, channel)
+        job, slow = _prepare(setup, channel)
     except (SetupError, PrismError) as error:
         channel.send({"failed": str(error)})
         return
     gc.collect()
     gc.freeze()  # children neither scan nor, by scanning, copy what is here
-    channel.send({"ready": time.perf_counter() - started})
+    channel.send({"ready": time.perf_counter() - started, "slow": slow})
     parent = Parent(channel, job)
     try:
         parent.serve()

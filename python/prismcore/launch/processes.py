@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Callable
+
+from prismcore.errors import CollectError
 
 __all__ = [
     "STOP_SIGNAL",
@@ -14,6 +17,7 @@ __all__ = [
     "children",
     "die_with_parent",
     "end_processes",
+    "fork",
     "is_stopped",
     "kill_group",
     "signal_name",
@@ -71,6 +75,20 @@ def end_processes(look: Callable[[], set[int]]) -> None:
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def fork(what: str) -> int:
+    """``os.fork``. Raises CollectError, which names ``what`` and what the system allows."""
+    try:
+        return os.fork()
+    except OSError as error:
+        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        allowed = "any number" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+        raise CollectError(
+            f"{what} cannot be started: {error.strerror or error}; expected room for another process: "
+            f"ulimit -u allows this user {allowed}, and a container or memory may allow fewer; run fewer at "
+            "a time"
+        ) from error
 
 
 def kill_group(leader: int, *, leader_lives: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ ENDED_IN_NEED = "in_need"  # of an object that no rank has given yet
 
 _LARGEST = 4 << 20
 _MOST_FDS = 8
+_INTS = array.array("i")
 
 
 class Channel:
@@ -39,18 +41,26 @@ class Channel:
         """Raises OSError when the other end is gone."""
         socket.send_fds(self.socket, [json.dumps(message).encode()], list(fds))
 
-    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
-        """The next message and its descriptors; None when the other end is gone."""
-        try:
-            data, fds, _, _ = socket.recv_fds(self.socket, _LARGEST, _MOST_FDS)
+    def receive(self, *, wait: bool = True) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message and its descriptors; None when the other end is gone.
+
+        Raises BlockingIOError where there is none now and it is not to wait.
+        """
+        room = socket.CMSG_SPACE(_MOST_FDS * _INTS.itemsize)
+        try:  # Python's recv_fds takes no notice of flags
+            data, others, _, _ = self.socket.recvmsg(_LARGEST, room, 0 if wait else socket.MSG_DONTWAIT)
         except ConnectionError:
             return None
+        fds = _INTS[:]
+        for level, kind, given in others:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(given[: len(given) - len(given) % fds.itemsize])
         if not data:
             return None
         message = json.loads(data)
         if not isinstance(message, dict):
             raise ValueError(f"{type(message).__name__} found, expected an object")
-        return message, fds
+        return message, fds.tolist()
 
     def fileno(self) -> int:
         return self.socket.fileno()

@@ -18,7 +18,14 @@ from enum import Enum
 from typing import NoReturn
 
 from prismcore.launch.modules import is_installed, is_loaded
-from prismcore.launch.processes import adopt_orphans, children, die_with_parent, end_processes, kill_group
+from prismcore.launch.processes import (
+    adopt_orphans,
+    children,
+    die_with_parent,
+    end_processes,
+    fork,
+    kill_group,
+)
 from prismcore.launch.watch import Watch
 
 __all__ = ["import_for_all_ranks"]
@@ -37,13 +44,17 @@ class _End(Enum):
 
 def import_for_all_ranks(
     names: Sequence[str], hang_up: int | None = None, tell: Callable[[str], None] = lambda name: None
-) -> None:
+) -> list[str]:
     """Imports in order, but for own modules that do what only a rank may do, keep something running, or fail.
+    Gives those among them whose import took too long.
 
     ``hang_up``: a descriptor that becomes readable when nobody needs the result; then SystemExit.
     ``tell`` is called with what is being imported.
+
+    Raises CollectError where the system allows no process to try them in.
     """
     left = list(names)
+    slow: list[str] = []
     while left:
         if is_installed(left[0]):
             tell(left[0])
@@ -58,13 +69,15 @@ def import_for_all_ranks(
         if fine == len(own):
             continue
         if end is _End.HIDES:
-            return
+            return slow
         if end is _End.SLOW:  # others may build on it, and take as long
+            slow.append(left[0])
             left = [name for name in left if is_installed(name)]
             continue
         # What comes after is tried anew in another scout.
         unfit = left.pop(0) + "."
         left = [name for name in left if not name.startswith(unfit)]
+    return slow
 
 
 def _import(name: str) -> None:
@@ -80,7 +93,7 @@ def _scout(names: Sequence[str], hang_up: int | None, tell: Callable[[str], None
         stream.flush()
     read_end, write_end = os.pipe()
     parent_pid, others = os.getpid(), children()
-    pid = os.fork()
+    pid = fork(f"a process that tries to import {names[0]}")
     if pid == 0:
         try:
             os.setsid()
