@@ -352,7 +352,7 @@ def test_a_reader_that_is_late_gets_all_of_a_flood(clean):
             time.sleep(seconds + 2 if more else 0)
             out, err = process.communicate(timeout=240)
             out, err = out.decode(), (read + err).decode()
-        if more:  # else the start was slow
+        if process.returncode == 0:  # else this machine may be slow
             break
     assert process.returncode == 0, err[-1000:]
     assert "2 ran, 0 ghosts" in out
