@@ -124,3 +124,6 @@ def test_a_calibrated_profile_is_nearer_than_its_base(run, capsys):
     compute = rows["compute of each of ranks 4-7 by the table of ranks 0-3"]
     assert compute["mean"] < 1
     assert rows["each half of the all-reduces fitted to the other"]["median"] < 10
+    shapes = "each half of the launch shapes by {}a100 with all shares at a half"
+    unfitted, fitted = (rows[shapes.format(words)] for words in ("", "figures fitted to the other, from "))
+    assert fitted["median"] < unfitted["median"] / 4
