@@ -1,12 +1,16 @@
-"""Pre-train a Llama-shaped GPT with megatron-core: tensor, pipeline, data and expert parallel.
+"""Pre-train a GPT with megatron-core: tensor, pipeline, data and expert parallel.
 
     torchrun --nproc-per-node 8 examples/megatron_gpt.py --preset 8b --tp 8 --micro-batches 4
     torchrun --nproc-per-node 8 examples/megatron_gpt.py --experts 8 --topk 2 --ep 4
+    torchrun --nproc-per-node 8 examples/megatron_gpt.py --family gpt --precision fp16 --attention masked
 
 The data-parallel size is what is left of the world: world / (tp * pp). With --experts every layer is a
 mixture of experts, which lie on ep of the ranks that hold the same stage; tokens go there and back by
 all-to-all (--dispatcher). Attention is flash attention through torch's scaled_dot_product_attention, so
 that neither Transformer Engine nor Apex is needed; data is synthetic.
+
+--family llama (default): RMSNorm, SwiGLU, rotary positions, grouped queries, no biases. --family gpt: as
+GPT-2 and GPT-3, LayerNorm, GELU, learned positions, biases, dropout, the embedding as output layer.
 
 Presets (the published Llama 3 shapes; flags given beside a preset win over it):
 
@@ -23,7 +27,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import torch
 import torch.distributed as dist
@@ -37,6 +41,7 @@ from megatron.core.distributed import (
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import optimizer as mixed_precision
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe import moe_utils
@@ -74,6 +79,20 @@ class RMSNorm(torch.nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
+class LayerNorm(torch.nn.Module):
+    """Layer norm whose parameters are known to megatron as replicated under sequence parallel."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__()
+        self.eps = eps
+        make = partial(torch.full, (hidden_size,), dtype=config.params_dtype, device="cuda")
+        self.weight, self.bias = torch.nn.Parameter(make(1.0)), torch.nn.Parameter(make(0.0))
+        self.weight.sequence_parallel = self.bias.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
 class FlashAttention(MegatronModule):
     """Causal core attention over [sequence, batch, heads, head size], flash kernels only."""
 
@@ -90,11 +109,63 @@ class FlashAttention(MegatronModule):
         return out.permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
 
 
+@cache  # one for all layers
+def causal_mask(*shape: int) -> torch.Tensor:
+    """True above the diagonal of the last two dimensions."""
+    mask = torch.ones(shape[-2:], dtype=torch.bool, device="cuda").triu(1)
+    return mask.expand(shape).contiguous()
+
+
+class CausalSoftmax(torch.autograd.Function):
+    """Softmax over the last dimension of scores [batch * heads, length, length] that nobody else needs:
+    they are masked in place. What is masked has probability 0, and so no gradient."""
+
+    @staticmethod
+    def forward(ctx, scores: torch.Tensor) -> torch.Tensor:
+        probabilities = scores.masked_fill_(causal_mask(*scores.shape), -math.inf).softmax(-1)
+        ctx.save_for_backward(probabilities)
+        return probabilities
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        (probabilities,) = ctx.saved_tensors
+        return torch._softmax_backward_data(gradient, probabilities, -1, probabilities.dtype)
+
+
+class MaskedAttention(MegatronModule):
+    """Causal core attention that writes its scores, as before flash attention, with fewer passes over them
+    than megatron's local one. Shapes as above; queries and keys have equally many heads."""
+
+    def __init__(self, config: TransformerConfig, softmax_scale: float | None = None, **_: object) -> None:
+        super().__init__(config=config)
+        self.scale = softmax_scale or 1.0 / math.sqrt(config.kv_channels)
+        self.dropout = torch.nn.Dropout(config.attention_dropout)
+
+    def forward(self, query, key, value, attention_mask=None, **_: object) -> torch.Tensor:
+        length, batch, heads, width = query.shape
+        q, k, v = (x.reshape(length, batch * heads, width).transpose(0, 1) for x in (query, key, value))
+        scores = torch.baddbmm(query.new_empty(1), q, k.transpose(1, 2), beta=0.0, alpha=self.scale)
+        probabilities = CausalSoftmax.apply(scores)
+        with tensor_parallel.get_cuda_rng_tracker().fork():
+            probabilities = self.dropout(probabilities)
+        out = torch.bmm(probabilities, v)
+        return out.view(batch, heads, length, width).permute(2, 0, 1, 3).reshape(length, batch, -1)
+
+
+def copy_many(_chunk: int, _overflow: object, lists: list[list[torch.Tensor]], scale: float) -> None:
+    """lists[1] = scale * lists[0], in a kernel for many tensors."""
+    torch._foreach_copy_(lists[1], lists[0])
+    if scale != 1.0:
+        torch._foreach_mul_(lists[1], scale)
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--preset", choices=sorted(PRESETS))
+    parser.add_argument("--family", choices=("llama", "gpt"), default="llama", help="default: %(default)s")
+    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16", help="default: %(default)s")
     for name in ("layers", "hidden", "heads", "kv-heads", "ffn", "seq", "vocab"):
         parser.add_argument(f"--{name}", type=int, help=f"default without a preset: {SMALL[_key(name)]}")
     parser.add_argument("--tp", type=int, default=1, help="tensor-parallel size")
@@ -114,7 +185,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences in a micro-batch")
     parser.add_argument("--evaluate", type=int, default=0, help="micro-batches to evaluate after each step")
     parser.add_argument("--iterations", type=int, default=3)
-    parser.add_argument("--attention", choices=("flash", "local"), default="flash")
+    parser.add_argument("--attention", choices=("flash", "masked", "local"), default="flash")
     parser.add_argument("--recompute", choices=("none", "selective", "full"), default="none")
     parser.add_argument(
         "--sequence-parallel",
@@ -123,11 +194,16 @@ def parse_args() -> argparse.Namespace:
         help="default: on when tp > 1",
     )
     parser.add_argument("--no-dist-optimizer", action="store_true", help="replicate the optimizer state")
+    parser.add_argument(
+        "--fused-optimizer", action="store_true", help="Adam in a kernel for many tensors, as Apex has it"
+    )
     parser.add_argument("--gloo", action="store_true", help="also make Megatron's groups in host memory")
     args = parser.parse_args()
     for key, value in PRESETS.get(args.preset, SMALL).items():
-        if getattr(args, key) is None:
+        if getattr(args, key) is None and not (args.family == "gpt" and key in ("ffn", "kv_heads")):
             setattr(args, key, value)
+    args.kv_heads = args.kv_heads or args.heads
+    args.ffn = args.ffn or 4 * args.hidden
     if args.expert_tp is None:
         args.expert_tp = args.tp if args.experts else 1
     if args.sequence_parallel is None:
@@ -161,6 +237,10 @@ def check_sizes(args: argparse.Namespace, world_size: int) -> None:
         divides(args.pp, args.evaluate or args.pp, "pp and evaluate (interleaved pipeline)")
     if args.sequence_parallel:
         divides(args.tp, args.seq, "tp and seq (sequence parallel)")
+    if args.attention == "masked":
+        divides(args.heads, args.kv_heads, "heads and kv-heads (masked attention)")
+    if args.experts and args.family == "gpt":
+        sys.exit("megatron_gpt: experts have no biases: --experts needs --family llama")
     if not args.experts:
         if args.ep != 1 or args.expert_tp != 1:
             sys.exit(
@@ -179,7 +259,16 @@ def check_sizes(args: argparse.Namespace, world_size: int) -> None:
         )
 
 
+def dtype_of(args: argparse.Namespace) -> torch.dtype:
+    return torch.float16 if args.precision == "fp16" else torch.bfloat16
+
+
+def norm_of(args: argparse.Namespace) -> type[torch.nn.Module]:
+    return LayerNorm if args.family == "gpt" else RMSNorm
+
+
 def build_config(args: argparse.Namespace) -> TransformerConfig:
+    gpt = args.family == "gpt"
     recompute = {
         "none": {},
         "selective": {"recompute_granularity": "selective"},
@@ -213,15 +302,17 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
         overlap_p2p_comm=args.chunks > 1,  # with two stages, batched messages of chunks would mix
         batch_p2p_comm=args.chunks == 1,
         sequence_parallel=args.sequence_parallel and args.tp > 1,
-        normalization="RMSNorm",
-        activation_func=F.silu,
-        gated_linear_unit=True,
-        add_bias_linear=False,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        bf16=True,
-        params_dtype=torch.bfloat16,
-        pipeline_dtype=torch.bfloat16,
+        normalization=norm_of(args).__name__,
+        activation_func=F.gelu if gpt else F.silu,
+        gated_linear_unit=not gpt,
+        add_bias_linear=gpt,
+        hidden_dropout=0.1 if gpt else 0.0,
+        attention_dropout=0.1 if gpt else 0.0,
+        attention_softmax_in_fp32=not gpt,
+        bf16=args.precision == "bf16",
+        fp16=args.precision == "fp16",
+        params_dtype=dtype_of(args),
+        pipeline_dtype=dtype_of(args),
         # Fusions below come with Apex or Transformer Engine, which this program does without.
         gradient_accumulation_fusion=False,
         masked_softmax_fusion=False,
@@ -234,25 +325,29 @@ def build_config(args: argparse.Namespace) -> TransformerConfig:
 def build_chunk(
     args: argparse.Namespace, config: TransformerConfig, chunk: int | None
 ) -> DistributedDataParallel:
-    layer = get_gpt_layer_local_spec(num_experts=args.experts or None, normalization="RMSNorm")
-    layer.submodules.input_layernorm = RMSNorm
-    layer.submodules.pre_mlp_layernorm = RMSNorm
-    if args.attention == "flash":
-        layer.submodules.self_attention.submodules.core_attention = FlashAttention
+    norm, gpt = norm_of(args), args.family == "gpt"
+    layer = get_gpt_layer_local_spec(num_experts=args.experts or None, normalization=norm.__name__)
+    layer.submodules.input_layernorm = norm
+    layer.submodules.pre_mlp_layernorm = norm
+    if args.attention != "local":
+        core = FlashAttention if args.attention == "flash" else MaskedAttention
+        layer.submodules.self_attention.submodules.core_attention = core
     model = GPTModel(
         config,
-        TransformerBlockSubmodules([layer] * get_num_layers_to_build(config, chunk), RMSNorm),
+        TransformerBlockSubmodules([layer] * get_num_layers_to_build(config, chunk), norm),
         vocab_size=args.vocab,
         max_sequence_length=args.seq,
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=chunk),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=chunk),
-        position_embedding_type="rope",
+        position_embedding_type="learned_absolute" if gpt else "rope",
         rotary_base=500000,
+        share_embeddings_and_output_weights=gpt,
         vp_stage=chunk,
     )
-    model.cuda().bfloat16()
+    model.cuda().to(dtype_of(args))
     ddp = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True, use_distributed_optimizer=not args.no_dist_optimizer
+        grad_reduce_in_fp32=args.precision == "bf16",
+        use_distributed_optimizer=not args.no_dist_optimizer,
     )
     return DistributedDataParallel(config, ddp, model, disable_bucketing=bool(chunk))
 
@@ -317,13 +412,19 @@ def main() -> None:
             lr=3e-4,
             weight_decay=0.1,
             clip_grad=1.0,
-            bf16=True,
-            params_dtype=torch.bfloat16,
+            bf16=args.precision == "bf16",
+            fp16=args.precision == "fp16",
+            params_dtype=dtype_of(args),
             use_distributed_optimizer=not args.no_dist_optimizer,
         ),
         model,
         use_gloo_process_groups=args.gloo,
     )
+    if args.fused_optimizer:
+        mixed_precision.multi_tensor_scale_impl = copy_many
+        for group in optimizer.param_groups:
+            group.update(fused=True, foreach=False)
+    config.grad_scale_func = optimizer.scale_loss if args.precision == "fp16" else None
     run_micro_batches = partial(
         get_forward_backward_func(),
         forward_step_func=forward_step,

@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 import results  # noqa: E402
 
-SETS = ("straggler", "kineto", "calibrate")
+SETS = ("straggler", "kineto", "calibrate", "collectives")
 SHIPPED = HERE.parents[1] / "python" / "prismcore" / "report"
 
 

@@ -250,9 +250,11 @@ void init_engine(nb::module_& m) {
       "replay",
       [](const Graph& graph, std::uint32_t threads, const Perturbation& perturbation,
          const ClusterProfile* cluster, const DeviceProfile* device, const ClusterProfile* wiring,
-         std::int64_t eager_bytes, std::vector<std::uint32_t> timeline_ranks, bool keep_stuck) {
+         std::int64_t eager_bytes, std::vector<std::uint32_t> timeline_ranks, bool keep_stuck,
+         bool host) {
         ReplayOptions options =
             options_of(threads, perturbation, cluster, device, wiring, eager_bytes);
+        options.host = host;
         options.timeline_ranks = std::move(timeline_ranks);
         options.keep_stuck = keep_stuck;
         ReplayResult result;
@@ -264,7 +266,7 @@ void init_engine(nb::module_& m) {
       },
       nb::arg("graph"), nb::arg("threads"), nb::arg("perturbation"), nb::arg("cluster").none(),
       nb::arg("device").none(), nb::arg("wiring").none(), nb::arg("eager_bytes"),
-      nb::arg("timeline_ranks"), nb::arg("keep_stuck") = false);
+      nb::arg("timeline_ranks"), nb::arg("keep_stuck") = false, nb::arg("host") = false);
   m.def(
       "memory_curve",
       [](const Graph& graph, std::uint32_t rank) {

@@ -89,4 +89,30 @@ std::int64_t set_cost_ns(std::int64_t bytes, const DeviceProfile& profile) {
                     profile);
 }
 
+std::uint32_t host_cost_ns(OpKind kind, const HostCosts& costs) noexcept {
+  if (is_communication(kind)) return costs.communication_ns;
+  if (is_host_sync(kind)) return costs.sync_ns;
+  switch (kind) {
+    case OpKind::kernel:
+    case OpKind::host_callback:
+    case OpKind::graph_launch:
+      return costs.launch_ns;
+    case OpKind::copy:
+    case OpKind::set:
+      return costs.copy_ns;
+    case OpKind::event_record:
+    case OpKind::event_wait:
+      return costs.event_ns;
+    case OpKind::query:
+      return costs.query_ns;
+    case OpKind::allocate:
+      return costs.allocate_ns;
+    case OpKind::reserve:
+    case OpKind::release:
+      return costs.reserve_ns;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace prism

@@ -30,5 +30,7 @@ KernelCost kernel_cost(std::string_view name, const KernelShape& shape,
 std::int64_t copy_cost_ns(std::int64_t bytes, CopyDirection direction,
                           const DeviceProfile& profile);
 std::int64_t set_cost_ns(std::int64_t bytes, const DeviceProfile& profile);
+// Host time of the call behind an op of this kind; 0 for kinds that no call of the program makes.
+std::uint32_t host_cost_ns(OpKind kind, const HostCosts& costs) noexcept;
 
 }  // namespace prism

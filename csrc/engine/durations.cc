@@ -10,10 +10,12 @@ namespace {
 
 class CostedKernels : public KernelTimes {
  public:
-  CostedKernels(const Graph& graph, const DeviceProfile& device)
-      : graph_(graph), device_(device), kernels_(graph.num_kernels()) {}
+  CostedKernels(const Graph& graph, const DeviceProfile& device, bool host)
+      : graph_(graph), device_(device), host_(host), kernels_(graph.num_kernels()) {}
 
   void apply(Op& op) override {
+    // None: another part of a launch, or memory that torch's own threads gave back.
+    if (host_ && op.host_ns != 0) op.host_ns = host_cost_ns(op.kind, device_.host);
     switch (op.kind) {
       case OpKind::kernel: {
         std::optional<KernelCost>& cost = kernels_[op.ref];
@@ -40,6 +42,7 @@ class CostedKernels : public KernelTimes {
 
   const Graph& graph_;
   const DeviceProfile& device_;
+  bool host_;
   std::vector<std::optional<KernelCost>> kernels_;
 };
 
@@ -51,7 +54,7 @@ Durations::Durations(const Graph& graph, const ReplayOptions& options)
       eager_bytes_(options.cluster == nullptr ? options.eager_bytes
                                               : options.cluster->eager_bytes) {
   if (options.device != nullptr) {
-    kernels_ = std::make_unique<CostedKernels>(graph, *options.device);
+    kernels_ = std::make_unique<CostedKernels>(graph, *options.device, options.host);
   }
   if (cluster_ != nullptr) {
     shape_ids_.assign(graph.num_communicators(), unknown);

@@ -20,6 +20,7 @@ struct ReplayOptions {
   Perturbation perturbation;
   const ClusterProfile* cluster = nullptr;  // set: communication is costed anew
   const DeviceProfile* device = nullptr;    // set: kernels are costed anew
+  bool host = false;  // with a device: host time of calls too, where an op has any
   // By what neighbours over slow links are found; null: by `cluster`.
   const ClusterProfile* wiring = nullptr;
   // A send of at most this many bytes does not wait for its receiver; a cluster brings its own.

@@ -15,7 +15,7 @@ from prismcore.cost import KernelShape, kernel_cost
 from prismcore.errors import DeadlockError, GraphError, MismatchError
 from prismcore.graph import DataType, Gemm, Graph, GraphBuilder, Provenance
 from prismcore.profiles.cluster import cluster_text, load_cluster
-from prismcore.profiles.device import load_device
+from prismcore.profiles.device import HostCosts, load_device
 from prismcore.replay import Perturbation, ReplayResult, SlowRank, memory_curve, replay
 
 
@@ -356,6 +356,49 @@ def test_a_device_costs_kernels_anew() -> None:
     assert result.iteration_time_ns.tolist() == [sum(c.duration_ns for c in costs)]
     assert result.device_time_ns[Provenance.UNKNOWN] == costs[1].duration_ns
     assert result.device_time_ns[Provenance.MEASURED] == 0
+
+
+@pytest.mark.parametrize("host", ["profile", "measured", None])
+def test_a_device_costs_the_host_anew_where_a_profile_gave_it(host: str | None) -> None:
+    device = load_device("a100")
+    costs = device.host = HostCosts(
+        launch_ns=1_000_000,
+        copy_ns=100_000,
+        event_ns=10_000,
+        sync_ns=50_000,  # longer than what the device still has to do
+        query_ns=0,
+        communication_ns=200_000,
+        allocate_ns=30,
+        reserve_ns=4,
+    )
+    builder = GraphBuilder(2)
+    world = builder.communicator("world", range(2))
+    for r in range(2):
+        rank = builder.rank(r)
+        rank.reserve(1 << 20, host_ns=7)
+        rank.allocate(512, host_ns=7)
+        rank.kernel("k", duration_ns=1, host_ns=7)
+        rank.copy(bytes=8, duration_ns=1, host_ns=7)
+        rank.all_reduce(world, bytes=8, duration_ns=1, host_ns=7)
+        rank.wait(rank.record(host_ns=7), stream=1, host_ns=7)
+        rank.free(512)  # no call of the program: it stays without host time
+        rank.kernel("k", duration_ns=1)
+        rank.sync(host_ns=7)
+    graph = builder.finish({} if host is None else {"host": host})
+    after = replay(graph, device=device).iteration_time_ns[0]
+    spent = (
+        costs.reserve_ns
+        + costs.allocate_ns
+        + costs.launch_ns
+        + costs.copy_ns
+        + costs.communication_ns
+        + 2 * costs.event_ns
+        + costs.sync_ns
+    )
+    if host == "profile":
+        assert after == spent
+    else:
+        assert after < 20_000  # as recorded: 56 ns of host; kernels and a copy anew
 
 
 def test_slow_ranks_delay_those_that_wait_for_them() -> None:

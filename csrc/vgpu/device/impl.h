@@ -130,9 +130,9 @@ struct Session::Impl {
   void follow(Stream& stream, Stream& before);
 
   // Host time of a call: the profile's, or what the program took since the last one.
-  std::uint32_t host_time(std::uint32_t profile_ns);
-  void begin(Op& op, std::uint32_t profile_ns) {
-    op.host_ns = host_time(profile_ns);
+  std::uint32_t host_time(OpKind kind);
+  void begin(Op& op) {
+    op.host_ns = host_time(op.kind);
     clock.spend(op.host_ns);
   }
   // Every op of the rank passes here, in order. Returns what the engine told, if it was asked.
@@ -143,7 +143,8 @@ struct Session::Impl {
   }
   std::int64_t post(const Op& op, Ask ask);
   void post_end();
-  std::int64_t query(const Event& event, Ask ask, std::uint32_t profile_ns);
+  // `costs`: a query of the program, which takes host time; false: one that another call makes.
+  std::int64_t query(const Event& event, Ask ask, bool costs);
   // Whether what ends at `time` is done for the host; `told`: what the engine said, if it was
   // asked.
   bool is_done(std::int64_t time, std::int64_t told) const noexcept {
@@ -156,18 +157,18 @@ struct Session::Impl {
     if (options.measure_host) last = std::chrono::steady_clock::now();
   }
   // A kernel, copy or set.
-  void run(Op& op, std::uint32_t profile_ns) {
-    begin(op, profile_ns);
+  void run(Op& op) {
+    begin(op);
     clock.run(op.stream, op.duration_ns);
     if (op.is_blocking()) clock.sync_stream(op.stream);
     end(op);
   }
   // A call with no stream work of its own.
-  void call(OpKind kind, std::uint16_t stream, std::uint32_t profile_ns);
+  void call(OpKind kind, std::uint16_t stream);
   // A synchronise: what `wait` does to the clock comes after the call's cost.
   template <class F>
   void clock_call(OpKind kind, std::uint16_t stream, F&& wait) {
-    call(kind, stream, options.device.host.sync_ns);
+    call(kind, stream);
     wait();
   }
 
@@ -175,7 +176,7 @@ struct Session::Impl {
   // their addresses (torch clears tables keyed by them): they are recorded by size.
   std::vector<std::int64_t> frees;
   void append_frees();
-  void memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns);
+  void memory_op(OpKind kind, std::int64_t bytes);
   void run_kernel(Stream& stream, KernelInfo& kernel);
   KernelInfo make_kernel(std::string_view name, const KernelShape& shape);
   void know_members(Communicator& communicator);

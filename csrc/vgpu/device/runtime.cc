@@ -42,7 +42,7 @@ void Session::Impl::append_frees() {
   frees.clear();
 }
 
-void Session::Impl::memory_op(OpKind kind, std::int64_t bytes, std::uint32_t profile_ns) {
+void Session::Impl::memory_op(OpKind kind, std::int64_t bytes) {
   if (!active || in_move()) return;
   if (kind == OpKind::free && !options.measure_host) {
     frees.push_back(bytes);
@@ -52,7 +52,7 @@ void Session::Impl::memory_op(OpKind kind, std::int64_t bytes, std::uint32_t pro
   op.kind = kind;
   op.bytes = bytes;
   // Torch's own threads free blocks too: they count, at no time of the program's.
-  if (is_program_thread()) begin(op, profile_ns);
+  if (is_program_thread()) begin(op);
   end(op);
 }
 
@@ -79,7 +79,7 @@ void* Runtime::allocate(std::int64_t bytes, std::int32_t device) {
     impl_.used(device) -= rounded;
     return nullptr;
   }
-  impl_.memory_op(OpKind::reserve, bytes, impl_.options.device.host.reserve_ns);
+  impl_.memory_op(OpKind::reserve, bytes);
   return address;
 }
 
@@ -95,7 +95,7 @@ bool Runtime::free(void* address, bool device_waits) {
   const auto block = impl_.memory.free(address);
   if (!block) return false;
   impl_.used(block->device) -= static_cast<std::int64_t>(block->range.size());
-  impl_.memory_op(OpKind::release, block->asked_bytes, impl_.options.device.host.reserve_ns);
+  impl_.memory_op(OpKind::release, block->asked_bytes);
   return true;
 }
 
@@ -108,14 +108,14 @@ MemoryUse Runtime::memory(std::int32_t device) const {
 bool Runtime::take_memory(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
   if (bytes <= 0 || !impl_.take(bytes, bytes, device)) return false;
-  impl_.memory_op(OpKind::reserve, bytes, impl_.options.device.host.reserve_ns);
+  impl_.memory_op(OpKind::reserve, bytes);
   return true;
 }
 
 void Runtime::give_memory(std::int64_t bytes, std::int32_t device) {
   const std::lock_guard lock(impl_.mutex);
   impl_.used(device) -= bytes;
-  impl_.memory_op(OpKind::release, bytes, impl_.options.device.host.reserve_ns);
+  impl_.memory_op(OpKind::release, bytes);
 }
 
 void* Runtime::reserve_addresses(std::int64_t bytes, std::int32_t device) {
@@ -138,14 +138,14 @@ void Runtime::forget(void* address, std::int64_t bytes) {
 void Runtime::block_allocated(void* address, std::int64_t bytes) {
   {
     const std::lock_guard lock(impl_.mutex);
-    impl_.memory_op(OpKind::allocate, bytes, impl_.options.device.host.allocate_ns);
+    impl_.memory_op(OpKind::allocate, bytes);
   }
   impl_.zero_in_order(range_of(address, bytes));
 }
 
 void Runtime::block_freed(std::int64_t bytes) {
   const std::lock_guard lock(impl_.mutex);
-  impl_.memory_op(OpKind::free, bytes, 0);
+  impl_.memory_op(OpKind::free, bytes);
 }
 
 AddressInfo Runtime::find(const void* address) const {

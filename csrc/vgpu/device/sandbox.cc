@@ -184,12 +184,12 @@ void Session::Impl::post_end() {
   port->post(post);
 }
 
-std::int64_t Session::Impl::query(const Event& event, Ask ask, std::uint32_t profile_ns) {
+std::int64_t Session::Impl::query(const Event& event, Ask ask, bool costs) {
   Op op;
   op.kind = OpKind::query;
   op.event_stream = event.stream;
   op.peer = records[event.stream] - event.record + 1;
-  begin(op, profile_ns);
+  if (costs || options.measure_host) begin(op);
   return append(op, ask);
 }
 

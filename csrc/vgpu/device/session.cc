@@ -121,8 +121,8 @@ void Session::Impl::assign_index(Stream& stream) {
   clock.ensure(stream.index);
 }
 
-std::uint32_t Session::Impl::host_time(std::uint32_t profile_ns) {
-  if (!options.measure_host) return profile_ns;
+std::uint32_t Session::Impl::host_time(OpKind kind) {
+  if (!options.measure_host) return host_cost_ns(kind, options.device.host);
   const auto since =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - last)
           .count();
@@ -134,11 +134,11 @@ std::uint32_t Session::Impl::host_time(std::uint32_t profile_ns) {
   return 0;
 }
 
-void Session::Impl::call(OpKind kind, std::uint16_t stream, std::uint32_t profile_ns) {
+void Session::Impl::call(OpKind kind, std::uint16_t stream) {
   Op op;
   op.kind = kind;
   op.stream = stream;
-  begin(op, profile_ns);
+  begin(op);
   end(op);
 }
 
@@ -150,7 +150,7 @@ void Session::mark(MarkKind kind, std::string_view label) {
   op.kind = OpKind::mark;
   op.detail = static_cast<std::uint8_t>(kind);
   op.ref = impl.recorder->string(label);
-  impl.begin(op, 0);
+  impl.begin(op);
   impl.end(op);
 }
 

@@ -108,7 +108,7 @@ Outcome Runtime::query_stream(void* stream) {
       Op op;
       op.kind = OpKind::query;
       op.stream = index;
-      impl_.begin(op, impl_.options.device.host.query_ns);
+      impl_.begin(op);
       const std::int64_t told = impl_.append(op, Ask::stream_done);
       if (!impl_.is_done(impl_.clock.stream(index), told)) return Outcome::not_ready;
     }
@@ -137,7 +137,7 @@ Outcome Runtime::host_callback(void* stream, std::function<void()> callback) {
       Op op;
       op.kind = OpKind::host_callback;
       op.stream = impl_.index_of(*s);
-      impl_.run(op, impl_.options.device.host.launch_ns);
+      impl_.run(op);
     }
     if (!s->queue.idle()) {
       impl_.push(*s, {.run = std::move(callback)});
@@ -189,7 +189,7 @@ Outcome Runtime::record(void* event, void* stream) {
   Op op;
   op.kind = OpKind::event_record;
   op.stream = impl_.index_of(*s);
-  impl_.begin(op, impl_.options.device.host.event_ns);
+  impl_.begin(op);
   e->recorded = true;
   e->stream = op.stream;
   e->record = ++impl_.records[op.stream];
@@ -217,7 +217,7 @@ Outcome Runtime::wait(void* stream, void* event) {
   op.stream = impl_.index_of(*s);
   op.event_stream = e->stream;
   op.peer = impl_.records[e->stream] - e->record + 1;
-  impl_.begin(op, impl_.options.device.host.event_ns);
+  impl_.begin(op);
   impl_.clock.wait(op.stream, e->time_ns);
   impl_.end(op);
   return Outcome::done;
@@ -239,7 +239,7 @@ Outcome Runtime::synchronize_event(void* event) {
       op.kind = OpKind::event_sync;
       op.event_stream = e->stream;
       op.peer = impl_.records[e->stream] - e->record + 1;
-      impl_.begin(op, impl_.options.device.host.sync_ns);
+      impl_.begin(op);
       impl_.clock.sync_event(e->time_ns);
       impl_.end(op);
     }
@@ -263,8 +263,7 @@ Outcome Runtime::query_event(void* event) {
   {
     const std::lock_guard lock(impl_.mutex);
     if (impl_.recording() && e->recorded) {
-      const std::int64_t told =
-          impl_.query(*e, Ask::event_done, impl_.options.device.host.query_ns);
+      const std::int64_t told = impl_.query(*e, Ask::event_done, true);
       if (!impl_.is_done(e->time_ns, told)) return Outcome::not_ready;
     }
   }
@@ -288,10 +287,10 @@ Outcome Runtime::elapsed(void* start, void* end, float& milliseconds) {
   } else {
     if (!impl_.recording()) return Outcome::not_ready;
     for (const Event* event : {from, to}) {
-      if (impl_.query(*event, Ask::event_done, 0) == 0) return Outcome::not_ready;
+      if (impl_.query(*event, Ask::event_done, false) == 0) return Outcome::not_ready;
     }
-    begin = impl_.query(*from, Ask::event_time, 0);
-    reached = impl_.query(*to, Ask::event_time, 0);
+    begin = impl_.query(*from, Ask::event_time, false);
+    reached = impl_.query(*to, Ask::event_time, false);
   }
   milliseconds = static_cast<float>(static_cast<double>(reached - begin) * 1e-6);
   return Outcome::done;

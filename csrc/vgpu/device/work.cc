@@ -31,7 +31,7 @@ void Session::Impl::run_kernel(Stream& stream, KernelInfo& kernel) {
   op.ref = kernel.id;
   op.stream = index_of(stream);
   op.duration_ns = kernel.duration_ns;
-  run(op, options.device.host.launch_ns);
+  run(op);
 }
 
 void Session::kernel(void* stream, std::string_view name, const KernelShape& shape) {
@@ -79,7 +79,7 @@ void Session::copy(void* stream, std::int64_t bytes, CopyDirection direction, bo
   op.stream = impl.index_of(*s);
   op.duration_ns = copy_cost_ns(bytes, direction, impl.options.device);
   op.bytes = bytes;
-  impl.run(op, impl.options.device.host.copy_ns);
+  impl.run(op);
 }
 
 void Session::set(void* stream, std::int64_t bytes) {
@@ -95,7 +95,7 @@ void Session::set(void* stream, std::int64_t bytes) {
   op.stream = impl.index_of(*s);
   op.duration_ns = set_cost_ns(bytes, impl.options.device);
   op.bytes = bytes;
-  impl.run(op, impl.options.device.host.copy_ns);
+  impl.run(op);
 }
 
 std::uint32_t Session::add_communicator(OpenCommunicator communicator) {
@@ -196,7 +196,7 @@ std::uint64_t Session::communicate(void* stream, std::span<Op> parts) {
     part.duration_ns = impl.duration_of(part);
     longest = std::max(longest, part.duration_ns);
     if (i == 0) {
-      impl.begin(part, impl.options.device.host.communication_ns);
+      impl.begin(part);
     } else {
       part.host_ns = 0;
     }

@@ -41,7 +41,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="also each of these ranks: 0,8,16-31",
     )
     parser.add_argument(
-        "--profile", default=None, metavar="NAME|FILE", help="cost kernels anew by this device profile"
+        "--profile", default=None, metavar="NAME|FILE", help="device profile that costs kernels and host anew"
     )
     parser.add_argument(
         "--cluster",

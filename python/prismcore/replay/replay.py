@@ -53,7 +53,9 @@ def replay(
             that cannot go on without a rank that fails is a result (``failure``), of the iterations that
             all ranks ended.
         cluster: costs communication anew for this cluster; None keeps the recorded durations.
-        device: costs kernels, copies and sets anew for this device; None keeps the recorded ones.
+        device: costs kernels, copies and sets anew for this device, and host times of calls too in a
+            graph that was collected with those of a profile (``host="profile"``); None keeps the
+            recorded ones.
         eager_bytes: without ``cluster``, a send of at most this many bytes does not wait for its
             receive; 0: every send does. None: as on the cluster that the graph was collected for,
             and 0 for a graph that was not.
@@ -78,7 +80,7 @@ def replay(
             threads=min(threads, 256),
             perturbation=(perturbation or Perturbation()).to_core(),
             cluster=None if cluster is None else cluster.to_core(),
-            device=None if device is None else device.to_core(),
+            **_device_of(graph, device),
             wiring=wiring_of(graph) if cluster is None and perturbation and perturbation.slow_links else None,
             eager_bytes=eager_bytes,
             timeline_ranks=sorted({u32(r, "timeline rank") for r in timeline_ranks}),
@@ -90,6 +92,13 @@ def replay(
     return result_of(
         raw, graph, wall_time_s=time.perf_counter() - begin, has_timeline=len(timeline_ranks) > 0
     )
+
+
+def _device_of(graph: Graph, device: DeviceProfile | None) -> dict[str, Any]:
+    """What is costed anew: host times only where they were a profile's."""
+    if device is None:
+        return {"device": None}
+    return {"device": device.to_core(), "host": graph.metadata.get("host") == "profile"}
 
 
 def result_of(
