@@ -20,7 +20,7 @@ __all__ = ["HOST", "RankOps", "Step", "collective_kind", "device_events", "rank_
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
-MOST_STREAMS = 1024
+MOST_STREAMS = 512  # what a graph may hold
 ROUNDING_NS = 1000  #: times of older traces are whole microseconds
 
 #: The lane of host calls; those above are streams.

@@ -17,7 +17,7 @@ from prismcore.traces.kineto_ops import HOST, RankOps, Step, rank_ops, steps_of
 __all__ = ["NoWorkError", "RankRows", "common_steps", "join_rows", "rows_of", "waited_rows"]
 
 MOST_NS = 2**61  # of all traces together: 73 years
-MOST_CELLS = 2**29  # rows times streams: 4 GiB
+MOST_CELLS = 2**26  # rows times streams: some GiB while they are stitched
 NAMED = 20  # ranges of steps in a warning
 
 
