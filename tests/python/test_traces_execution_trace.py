@@ -20,6 +20,7 @@ from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import replay
+from prismcore.report.case import case_of
 from prismcore.traces.execution_trace import read_execution_traces
 from prismcore.traces.execution_trace_groups import communicators_of, place_ranks
 from prismcore.traces.execution_trace_link import link, matched_calls
@@ -299,6 +300,7 @@ def test_command_line(tmp_path, capsys):
     files = [str(kineto_beside(tmp_path, rank)) for rank in range(2)]
     assert main([*command, "--kineto", *files]) == 0
     assert json.loads(capsys.readouterr().out)["provenance"]["measured"] == 1
+    assert str(case_of(Graph.open(out))) == "import of kineto (own steps)"  # what its error is known of
     assert main([*command, "--kineto", *files, "--cluster", "a100-8x"]) == 2
 
 

@@ -98,6 +98,30 @@ def test_timed_calls_end_when_they_ended_and_lose_their_waiting(tmp_path):
     assert slow.iteration_time_ns[0] >= ends[-1]
 
 
+def test_clocks_of_machines_become_one(tmp_path):
+    entries = timed_job(5)
+    expected, _ = graph_of(write(tmp_path, {r: dump(e) for r, e in entries.items()}))
+    for one in entries[1]:
+        for key in ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns"):
+            one[key] += 7_000_000_000
+    graph, warnings = graph_of(write(tmp_path, {r: dump(e) for r, e in entries.items()}))
+    assert any("clocks of ranks 1 differ" in text for text in warnings)
+    assert replay(graph).iteration_end_ns.tolist() == replay(expected).iteration_end_ns.tolist()
+
+
+def test_ends_that_the_watchdog_sees_late_take_nothing_from_durations(tmp_path):
+    """All calls seem to end when the watchdog looked; the device timed them."""
+    entries = timed_job(5, late=0, transfer=15_000)
+    looked = entries[0][-1]["time_discovered_completed_ns"] + 40_000_000
+    for rank, of in entries.items():
+        for one in of:
+            one["time_discovered_completed_ns"] = looked + rank * 9_000_000
+    graph, warnings = graph_of(write(tmp_path, {r: dump(e) for r, e in entries.items()}))
+    assert warnings == []
+    ops = graph.ops(1)
+    assert ops["duration_ns"][ops["kind"] == OpKind.ALL_REDUCE].tolist() == [15_000] * 5
+
+
 def test_calls_without_times_take_the_model(tmp_path):
     dumps = {
         rank: dump([entry(n, n + 1, 1000 * n + rank, retired=True) for n in range(4)]) for rank in range(2)

@@ -57,7 +57,7 @@ def case_of(
     """
     shares = ops_and_provenance(graph)[1]
     metadata = graph.metadata
-    source = metadata.get("imported_from")
+    source = metadata.get("times_from", metadata.get("imported_from"))
     if isinstance(source, str):
         if device is not None or cluster is not None:
             return "no measured job was compared with its run under another profile"

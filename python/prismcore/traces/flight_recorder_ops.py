@@ -19,9 +19,9 @@ from prismcore.graph.op import MOST_BYTES
 from prismcore.profiles.cluster import ClusterProfile
 from prismcore.rank_list import format_absent, format_ranks
 from prismcore.stitch.rows import segment_reduce
-from prismcore.stitch.timing import time_rows
 from prismcore.traces.collectives import NAMED, Collective, kind_of_call, rank_list, told_of_many
 from prismcore.traces.flight_recorder import Entry, FlightRecord
+from prismcore.traces.flight_recorder_times import time_calls
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
 
@@ -51,8 +51,11 @@ def graph_of_flight_records(
     begin = _begin(records)
     unfinished: dict[tuple[str, int], dict[int, Entry]] = {}
     left_out: Counter[str] = Counter()
+    durations: dict[int, int] = {}
     for record in records:
-        _RankCalls(record, columns, begin, left_out).run(unfinished)
+        calls = _RankCalls(record, columns, begin, left_out)
+        calls.run(unfinished)
+        durations |= calls.durations
     columns.warnings += _tell_left_out(left_out)
     world = 1 + max(*columns.rank, *(m for r in records for of in r.members.values() for m in of), 0)
     absent = format_absent([record.rank for record in records], range(world), most=NAMED)
@@ -62,9 +65,11 @@ def graph_of_flight_records(
 
     ops, meetings = columns.matched()
     rows, waits = columns.rows(), columns.wait_table()
-    timing = time_rows(rows, waits, meetings)
     untimed = np.zeros(len(rows.rank), dtype=np.int64)
     untimed[list(columns.unmeasured)] = 1
+    timing = time_calls(
+        rows, waits, meetings, durations=durations, untimed=untimed, warnings=columns.warnings
+    )
     modelled = segment_reduce(np.maximum, untimed, meetings.id) > 0
     members = _members(columns)
     for row in np.flatnonzero(modelled & (untimed == 0)).tolist():
@@ -128,6 +133,7 @@ class _RankCalls:
     def __init__(self, record: FlightRecord, columns: OpColumns, begin: int, left_out: Counter[str]) -> None:
         self.record, self.columns, self.begin, self.left_out = record, columns, begin, left_out
         self.lanes: dict[str, int] = {}
+        self.durations: dict[int, int] = {}  #: of rows that the device timed
 
     def run(self, unfinished: dict[tuple[str, int], dict[int, Entry]]) -> None:
         rank = self.record.rank
@@ -176,6 +182,8 @@ class _RankCalls:
             dtype=entry.dtype,
             provenance=Provenance.MEASURED if span else Provenance.MODEL,
         )
+        if span is not None and entry.duration_ns is not None:
+            self.durations[row] = entry.duration_ns
         if not entry.message:
             self.columns.collectives.setdefault(rank, []).append(
                 Collective(

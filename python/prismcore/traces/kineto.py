@@ -69,6 +69,8 @@ class MeasuredTraces:
             "measured_iteration_time_ns": np.diff(ends, prepend=0).tolist(),
             "notes": self.warnings,
         }
+        if self.format != "kineto":
+            metadata["times_from"] = "kineto"
         return build_graph(
             self.rows,
             self.ops,
