@@ -32,7 +32,8 @@ class Row:
     unit: str = "%"  #: or us
     covers: Mapping[str, Any] | None = None
     """The predictions of an iteration's time that this comparison stands for, in the words of
-    ``prismcore.report.expected_error.Case``; None: none."""
+    ``prismcore.report.case.Case`` and the sizes ``least_steps`` (that a typical step was learned from) and
+    ``within_ms`` (least and most that an iteration took); None: none."""
 
 
 def row(

@@ -45,7 +45,8 @@ class Case:
     def __str__(self) -> str:
         if self.prediction != MAPPED_JOB:
             return f"import of {self.source} ({self.prediction})"
-        return f"mapped job ({self.source}, {self.device}, {self.cluster}, {self.nodes} node)"
+        nodes = "one node" if self.nodes == "one" else "several nodes"
+        return f"mapped job ({self.source}, {self.device}, {self.cluster}, {nodes})"
 
 
 def case_of(
