@@ -323,6 +323,34 @@ def test_damage_anywhere_gives_a_graph_or_a_trace_error(tmp_path_factory, data):
     replay(graph)
 
 
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_wrong_types_in_json_give_a_graph_or_a_trace_error(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("chakra")
+    (other,) = ranks(folder, job(0), name="trace.1.et")
+    nodes = [json_format.MessageToDict(n, preserving_proto_field_name=True) for n in job(1)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.sampled_from([n for n in nodes if n]))
+        if place.get("attr") and data.draw(st.booleans()) and isinstance(place["attr"], list):
+            place = data.draw(st.sampled_from(place["attr"]))
+        if isinstance(place, dict) and place:
+            place[data.draw(st.sampled_from(sorted(place)))] = data.draw(json_values)
+    path = folder / "trace.0.json"
+    path.write_text(json.dumps(nodes))
+    try:
+        graph, _ = graph_of([path, other])
+    except TraceError:
+        return
+    replay(graph)
+
+
 def test_command_line(tmp_path, capsys):
     ranks(tmp_path, job(0), job(1))
     out = tmp_path / "job.prism"

@@ -20,7 +20,7 @@ from prismcore.errors import TraceError
 from prismcore.rank_list import MAX_RANK
 from prismcore.traces import wire
 from prismcore.traces.json_files import read_limited
-from prismcore.traces.plain_values import distinct, whole
+from prismcore.traces.plain_values import distinct, listed, whole
 
 __all__ = ["NODE_TYPES", "ChakraNode", "ChakraTrace", "read_chakra", "read_chakra_set"]
 
@@ -294,15 +294,15 @@ def _json_node(document: Mapping[str, Any], plain: Mapping[str, Any]) -> ChakraN
     return _checked(node, _number(plain.get("durationmicros", 0)))
 
 
-def _json_attributes(listed: Any) -> Attributes:
+def _json_attributes(attributes: Any) -> Attributes:
     found: Attributes = {}
-    for told in listed if isinstance(listed, list) else []:
+    for told in listed(attributes):
         if not isinstance(told, dict) or not isinstance(told.get("name"), str):
             continue
         values = [v for k, v in told.items() if _key(k) not in ("name", "docstring")]
         value = values[0] if values else None
         if isinstance(value, dict):
-            value = [_number(v) for v in value.get("values", [])]
+            value = [_number(v) for v in listed(value.get("values"))]
         is_text = any(_key(k) == "stringval" for k in told)
         found[told["name"]] = value if is_text else _number(value)
     return found
