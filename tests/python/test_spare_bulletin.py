@@ -32,8 +32,10 @@ def bulletin() -> Iterator[Bulletin]:
     made.close()
 
 
-def page(bulletin: Bulletin, epoch: int = 1, position: int = 0, timeout_s: float = 20.0) -> BulletinStore:
-    return BulletinStore(f"localhost:{bulletin.port}", epoch=epoch, position=position, timeout_s=timeout_s)
+def page(bulletin: Bulletin, epoch: int = 1, position: int = 0, members: int = 1) -> BulletinStore:
+    return BulletinStore(
+        f"localhost:{bulletin.port}", epoch=epoch, position=position, members=members, timeout_s=20.0
+    )
 
 
 @given(st.lists(st.tuples(st.text(), st.binary(max_size=300)), max_size=8), st.randoms())
@@ -88,9 +90,11 @@ def test_pages_are_apart_and_a_later_epoch_ends_the_earlier(bulletin: Bulletin) 
     [
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack("!II", 1 << 31, 1 << 31),
-        frame("not a number", b"0"),
-        frame("-5", b"0"),
+        frame("not a number", b"0 1"),
+        frame("-5", b"0 1"),
         frame("1", b"\xff"),
+        frame("1", b"0"),
+        frame("1", b"0 1 2"),
         struct.pack("!II", 2, 0) + b"\xff\xfe",
         b"\x00",
     ],
@@ -134,7 +138,7 @@ def test_a_bulletin_that_is_gone_is_told(bulletin: Bulletin) -> None:
     thread.join(20)
     assert "is gone" in str(waiting[0])
     with pytest.raises(RuntimeError, match=f"localhost:{port} is not reached"):
-        BulletinStore(f"localhost:{port}", epoch=1, position=0, timeout_s=1.0)
+        BulletinStore(f"localhost:{port}", epoch=1, position=0, members=1, timeout_s=1.0)
 
 
 def test_the_name_of_a_machine_is_asked_for_once(bulletin: Bulletin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +184,53 @@ def test_torch_takes_it_for_a_store(bulletin: Bulletin) -> None:
     assert other.get("key") == b"value"
     assert other.check(["key"])
     assert not other.check(["none"])
+
+
+def test_who_is_through_a_barrier_knows_that_all_had_come(bulletin: Bulletin) -> None:
+    members, rounds = 6, 50
+    came = [0] * members
+    wrong: list[str] = []
+
+    def member(number: int) -> None:
+        rng = random.Random(number)
+        store = page(bulletin, members=members)
+        for barrier in range(rounds):
+            if rng.random() < 0.1:
+                time.sleep(0.002)
+            came[number] = barrier + 1
+            store.arrive()
+            while not store.is_through(0.5):
+                pass
+            if min(came) <= barrier:
+                wrong.append(f"{number} is through {barrier}, others came to {came}")
+        store.get("end") if number else store.set("end", b"")
+
+    threads = [threading.Thread(target=member, args=(number,)) for number in range(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert came == [rounds] * members
+    assert wrong == []
+
+
+def test_a_barrier_that_somebody_misses_holds_and_then_fails(bulletin: Bulletin) -> None:
+    stores = [page(bulletin, members=3) for _ in range(3)]
+    for store in stores[:2]:
+        store.arrive()
+    assert not stores[0].is_through(0.05)
+    stores[2].close()
+    for store in stores[:2]:
+        with pytest.raises(RuntimeError, match="a member has left"):
+            store.is_through(20)
+
+
+def test_who_leaves_behind_a_barrier_holds_up_nobody(bulletin: Bulletin) -> None:
+    stores = [page(bulletin, members=3) for _ in range(3)]
+    for store in stores:
+        store.arrive()
+    assert stores[0].is_through(20)
+    stores[0].close()
+    assert stores[1].is_through(20)
+    stores[1].close()
+    assert stores[2].is_through(20)

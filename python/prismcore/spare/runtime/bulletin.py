@@ -14,7 +14,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Bulletin", "Frames", "frame"]
+__all__ = ["GONE", "THROUGH", "Bulletin", "Frames", "frame", "listen"]
+
+THROUGH = b"through"
+GONE = b"gone"
 
 _HEADER = struct.Struct("!II")
 _MOST_BYTES = 1 << 20
@@ -23,8 +26,10 @@ _CHUNK = 1 << 16
 
 
 def frame(key: str, value: bytes) -> bytes:
-    """What goes over a connection: two lengths, a key, a value. The first of a connection names the epoch by
-    its number, and the position in its groups by the value."""
+    """What goes over a connection: two lengths, a key, a value. The first of a connection has the epoch for a
+    key, and the position in its groups and the number of members. Later ones are posts, or have no key: from
+    a member, it has come to the barrier; to a member, it is through (:data:`THROUGH`) or will never be,
+    since another is gone (:data:`GONE`)."""
     name = key.encode()
     return _HEADER.pack(len(name), len(value)) + name + value
 
@@ -54,17 +59,26 @@ class Frames:
 
 
 @dataclass(slots=True, eq=False)
+class _Page:
+    epoch: int
+    members: int
+    posts: bytearray = field(default_factory=bytearray)
+    readers: list[_Reader] = field(default_factory=list)
+    arrived: int = 0  # at the barrier
+
+
+@dataclass(slots=True, eq=False)
 class _Reader:
     connection: socket.socket
     frames: Frames = field(default_factory=Frames)
-    page: tuple[int, int] | None = None
+    page: _Page | None = None
     due: bytearray = field(default_factory=bytearray)  # to be sent
 
 
 class Bulletin:
     """Serves in a thread of its own until it is closed. A page for each epoch and position: what one member
-    posts there goes to all that have come to it and will come. With the first member of a later epoch the
-    earlier pages are gone, and who is still there is sent away.
+    posts there goes to all that have come to it and will come, and all may wait for each other. With the
+    first member of a later epoch the earlier pages are gone, and who is still there is sent away.
 
     Args:
         host: name under which others reach this machine; loopback's name keeps it to itself.
@@ -75,7 +89,7 @@ class Bulletin:
         self._server.setblocking(False)
         self.port: int = self._server.getsockname()[1]
         self._wake, self._woken = socket.socketpair()
-        self._pages: dict[tuple[int, int], bytearray] = {}
+        self._pages: dict[int, _Page] = {}  # of this epoch, by position
         self._epoch = 0
         self._readers: dict[socket.socket, _Reader] = {}
         self._selector = selectors.DefaultSelector()
@@ -127,15 +141,18 @@ class Bulletin:
                 return
             for key, value in reader.frames.take(data):
                 if reader.page is None:
-                    self._come(reader, int(key), int(value))
-                else:
+                    position, members = value.split()
+                    self._come(reader, int(key), int(position), int(members))
+                elif key:
                     self._post(reader.page, frame(key, value))
+                else:
+                    self._arrive(reader.page)
         except BlockingIOError:
             return
         except (OSError, ValueError):
             self._drop(reader)
 
-    def _come(self, reader: _Reader, epoch: int, position: int) -> None:
+    def _come(self, reader: _Reader, epoch: int, position: int, members: int) -> None:
         if epoch < self._epoch:
             raise ValueError(f"epoch {epoch} is over")
         if epoch > self._epoch:
@@ -144,14 +161,21 @@ class Bulletin:
             for other in tuple(self._readers.values()):
                 if other.page is not None:
                     self._drop(other)
-        reader.page = (epoch, position)
-        reader.due += self._pages.setdefault(reader.page, bytearray())
+        page = reader.page = self._pages.setdefault(position, _Page(epoch, members))
+        page.readers.append(reader)
+        reader.due += page.posts
 
-    def _post(self, page: tuple[int, int], whole: bytes) -> None:
-        self._pages[page] += whole
-        for other in self._readers.values():
-            if other.page == page:
-                other.due += whole
+    def _post(self, page: _Page, whole: bytes) -> None:
+        page.posts += whole
+        for reader in page.readers:
+            reader.due += whole
+
+    def _arrive(self, page: _Page) -> None:
+        page.arrived += 1
+        if page.arrived == page.members:
+            page.arrived = 0
+            for reader in page.readers:
+                reader.due += frame("", THROUGH)
 
     def _write(self, reader: _Reader) -> None:
         if reader.due:
@@ -167,9 +191,14 @@ class Bulletin:
             self._selector.modify(reader.connection, wanted, reader)
 
     def _drop(self, reader: _Reader) -> None:
-        if self._readers.pop(reader.connection, None) is not None:
-            self._selector.unregister(reader.connection)
-            reader.connection.close()
+        if self._readers.pop(reader.connection, None) is None:
+            return
+        self._selector.unregister(reader.connection)
+        reader.connection.close()
+        if reader.page is not None:
+            reader.page.readers.remove(reader)
+            for other in reader.page.readers:
+                other.due += frame("", GONE)
 
 
 def listen(host: str) -> socket.socket:

@@ -12,33 +12,38 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from prismcore.spare.runtime.bulletin import Frames, frame
+from prismcore.spare.runtime.bulletin import GONE, Frames, frame
 
 __all__ = ["BulletinStore"]
 
 _CHUNK = 1 << 16
+_SHORTEST_S = 0.001
 
 
 class BulletinStore(dist.Store):  # type: ignore[misc]
-    """The page of ``epoch`` and ``position`` on the bulletin at ``address`` (``host:port``). What others post
-    comes here by itself, so that reading asks nobody.
+    """The page of ``epoch`` and ``position``, of so many ``members``, on the bulletin at ``address``
+    (``host:port``). What others post comes here by itself, so that reading asks nobody.
 
     Raises:
-        RuntimeError: it is not reached, or does not give a key, within ``timeout_s``; or it is gone.
+        RuntimeError: it is not reached, or does not give a key, within ``timeout_s``; or it is gone, or
+            another member is.
     """
 
-    def __init__(self, address: str, *, epoch: int, position: int, timeout_s: float) -> None:
+    def __init__(self, address: str, *, epoch: int, position: int, members: int, timeout_s: float) -> None:
         super().__init__()
         self._address = address
         self._timeout_s = timeout_s
         self._known: dict[str, bytes] = {}
+        self._barriers = 0  # that this member came to
+        self._through = 0
+        self._is_left = False
         self._frames = Frames()
         self._reading = threading.Lock()
         host, _, port = address.rpartition(":")
         try:
             self._socket = _connect(host, int(port), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.sendall(frame(str(epoch), str(position).encode()))
+            self._socket.sendall(frame(str(epoch), f"{position} {members}".encode()))
         except OSError as error:
             raise RuntimeError(f"the member at {address} is not reached: {error}") from error
 
@@ -48,11 +53,23 @@ class BulletinStore(dist.Store):  # type: ignore[misc]
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def arrive(self) -> None:
+        """At the next barrier of all members: one step to the bulletin and one back, and no thread of gloo's
+        to be woken."""
+        self._barriers += 1
+        self._send(frame("", b""))
+
+    def is_through(self, within_s: float) -> bool:
+        """Whether all came to the barrier at which this member arrived last."""
+        until = time.monotonic() + max(within_s, _SHORTEST_S)
+        with self._reading:
+            while self._through < self._barriers:
+                if not self._read(until):
+                    return False
+        return True
+
     def set(self, key: str, value: str | bytes) -> None:
-        try:
-            self._socket.sendall(frame(key, value.encode() if isinstance(value, str) else bytes(value)))
-        except OSError as error:
-            raise RuntimeError(f"the member at {self._address} is gone: {error}") from error
+        self._send(frame(key, value.encode() if isinstance(value, str) else bytes(value)))
 
     def get(self, key: str) -> bytes:
         self._read_until([key], self._timeout_s)
@@ -78,26 +95,46 @@ class BulletinStore(dist.Store):  # type: ignore[misc]
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
 
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise RuntimeError(f"the member at {self._address} is gone: {error}") from error
+
     def _read_until(self, keys: Sequence[str], timeout_s: float) -> None:
         until = time.monotonic() + timeout_s
         with self._reading:
             while missing := [key for key in keys if key not in self._known]:
-                left = until - time.monotonic()
-                if left <= 0:
+                if not self._read(until):
                     raise RuntimeError(
                         f"{len(missing)} members have not come within {timeout_s:g} s to the one at "
                         f"{self._address}"
                     )
-                try:
-                    self._socket.settimeout(left)
-                    data = self._socket.recv(_CHUNK)
-                except TimeoutError:
-                    continue
-                except OSError as error:
-                    raise RuntimeError(f"the member at {self._address} is gone: {error}") from error
-                if not data:
-                    raise RuntimeError(f"the member at {self._address} is gone or in a later epoch")
-                self._known.update(self._frames.take(data))
+
+    def _read(self, until: float) -> bool:
+        """Takes what comes next. False: nothing, in time."""
+        if self._is_left:  # what was said before still counts
+            raise RuntimeError(f"a member has left the page at {self._address}")
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        try:
+            self._socket.settimeout(left)
+            data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise RuntimeError(f"the member at {self._address} is gone: {error}") from error
+        if not data:
+            raise RuntimeError(f"the member at {self._address} is gone or in a later epoch")
+        for key, value in self._frames.take(data):
+            if key:
+                self._known[key] = value
+            elif value == GONE:
+                self._is_left = True
+            else:
+                self._through += 1
+        return True
 
 
 def _connect(host: str, port: int, timeout_s: float) -> socket.socket:

@@ -35,6 +35,8 @@ Backend = Literal["gloo", "nccl"]
 
 _POLL_S = 0.0005
 _FEW_RANKS = 16
+_MANY_RANKS = 64
+"""From there on one member is not asked by all at each commit."""
 _SHORTEST_S = 0.001
 """What torch takes for no limit is less than this."""
 
@@ -110,7 +112,9 @@ class Communicator:
 
         def meet_by_gloo() -> ProcessGroup:
             group = _Gloo(timeout=limit)
-            page = BulletinStore(store, epoch=epoch, position=position, timeout_s=timeout_s)
+            page = BulletinStore(
+                store, epoch=epoch, position=position, members=len(ranks), timeout_s=timeout_s
+            )
             try:
                 group.meet(page, rank, len(ranks))
             except BaseException:
@@ -156,10 +160,19 @@ class Communicator:
 
     def barrier(self, what: str) -> None:
         """Who is through knows that all had come to it."""
-        if self._backend == "gloo":  # in log2(n) steps
+        if self._backend == "nccl":
+            self.sum_few([1], what)
+        elif self.size > _MANY_RANKS:  # in log2(n) steps
             self._do(lambda: self._calls.barrier(BarrierOptions()), what)
         else:
-            self.sum_few([1], what)
+            self._meet_on_page(what)
+
+    def _meet_on_page(self, what: str) -> None:
+        try:
+            self._group.store.arrive()
+            self._guard.wait(self._group.store.is_through, what)
+        except RuntimeError as error:
+            raise MembersLostError("collective", f"{what}: {error}") from error
 
     def all_to_all(
         self, out: Tensor, given: Tensor, out_splits: Sequence[int], splits: Sequence[int], what: str
