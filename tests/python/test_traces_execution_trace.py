@@ -258,6 +258,36 @@ def test_with_kineto_times_are_measured_and_collectives_named(tmp_path, index):
     assert result.provenance["measured"] == 1
 
 
+def test_with_kineto_messages_have_two_sides_and_types(tmp_path):
+    """Kineto of torch before 2.3 says of a message no more than that something is sent or received."""
+    paths, files = [], []
+    for rank, name in enumerate(("send", "recv")):
+        trace = Trace("1.1.0-chakra.0.0.4")
+        trace.groups({"pg_name": "3", "pg_desc": "pp", "ranks": [0, 1], "group_size": 2})
+        events, at = [], 100 + 30 * rank
+        for number, elements in ((1, 1 << 20), (2, 1 << 10)):
+            trace.call(name, number, ["3", "pp"], 1 - rank, elements=elements)
+            args = {"Ev Idx": trace.records - 1 + 5, "Input type": ["TensorList"]}
+            events.append(("cpu_op", "record_param_comms", at, at + 40, 500, args))
+            mine = {"correlation": number, "device": 0, "stream": 24}
+            events.append(("cuda_runtime", "cudaLaunchKernel", at + 5, at + 10, 500, mine))
+            events.append(("kernel", "ncclDevKernel_SendRecv", at + 10, 200 * number + 100, 24, mine))
+            at += 200
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+        files.append(kineto(tmp_path / f"kineto_rank{rank}.json", rank, events))
+    of = read_kineto_set(files)
+    assert link(read(paths), of) == []
+    traces = stitch_kineto(of)
+    assert traces.warnings == []
+    graph = traces.graph()
+    for rank, kind in enumerate((OpKind.SEND, OpKind.RECV)):
+        ops = graph.ops(rank)
+        ops = ops[ops["kind"] >= OpKind.ALL_REDUCE]
+        assert ops["kind"].tolist() == [kind, kind]
+        assert ops["bytes"].tolist() == [4 << 20, 4 << 10]
+    assert replay(graph).iteration_end_ns.tolist() == traces.measured_end_ns.tolist()
+
+
 def test_calls_outside_the_kineto_trace_are_told(tmp_path):
     paths = two_ranks(tmp_path)
     files = [kineto_beside(tmp_path, rank, index=None) for rank in range(2)]

@@ -17,13 +17,15 @@ from prismcore.rank_list import format_ranks
 from prismcore.stitch.rows import Ints
 from prismcore.traces.collectives import told_of_many
 from prismcore.traces.execution_trace import ExecutionTrace
-from prismcore.traces.execution_trace_calls import Call
+from prismcore.traces.execution_trace_calls import DTYPES, Call
 from prismcore.traces.execution_trace_groups import Shared, communicators_of, place_ranks
 from prismcore.traces.kineto_file import COMMUNICATION, KinetoTrace
 
 __all__ = ["link", "matched_calls"]
 
 _MOST_SHIFTS = 1000
+_NAMES = {dtype: name for name, dtype in reversed(DTYPES.items())}
+_SIDES = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
 def link(traces: Sequence[ExecutionTrace], kineto: Sequence[KinetoTrace]) -> list[str]:
@@ -169,6 +171,10 @@ def _details(call: Call, trace: ExecutionTrace, shared: Shared) -> dict[str, str
         "Bytes": str(call.bytes),
         "Seq": str(call.number),
     }
+    if call.dtype in _NAMES:
+        details["dtype"] = _NAMES[call.dtype]
+    if call.name in _SIDES and call.peer is not None:
+        details[_SIDES[call.name]] = str(call.peer)
     if communicator.members is not None:
         details["Process Group Ranks"] = json.dumps(communicator.members)
         details["Group size"] = str(len(communicator.members))
