@@ -15,13 +15,15 @@ from prismcore.traces.straggler import StragglerTrace, read_straggler
 from prismcore.traces.straggler_steps import straggler_steps
 
 JOBS = ("AR", "ST")
+FILES = (("trace", "parquet"), ("meta", "yaml"), ("result", "json"), ("mw", "json"), ("ms", "json"))
 
 
 def rows(data: Path) -> list[Row]:
     """Per job: replay of each step, prediction of odd steps from even ones, published what-if results."""
     folder = data / "straggler"
-    if not (folder / "trace-AR.parquet").exists():
-        raise AbsentError(f"{folder.name}/trace-AR.parquet is not there")
+    for name in (f"{kind}-{job}.{ending}" for job in JOBS for kind, ending in FILES):
+        if not (folder / name).exists():
+            raise AbsentError(f"{folder.name}/{name} is not there")
     out = []
     for job in JOBS:
         trace = read_straggler(folder / f"trace-{job}.parquet", read_job_sizes(folder / f"meta-{job}.yaml"))
@@ -103,9 +105,10 @@ def job_rows(name: str, trace: StragglerTrace, published: dict, shares: dict[str
                 note=f"{100 * found:.2f} %, published {100 * shares[key]:.2f} %",
             )
             for what, key, found in (
-                ("M_W, share of the slowest workers", "mw", report.m_slowest_workers or 0.0),
-                ("M_S, share of the last stage", "ms", report.m_last_stage or 0.0),
+                ("M_W, share of the slowest workers", "mw", report.m_slowest_workers),
+                ("M_S, share of the last stage", "ms", report.m_last_stage),
             )
+            if found is not None
         ),
     ]
 

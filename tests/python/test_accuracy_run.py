@@ -35,6 +35,15 @@ def test_absent_data_are_named(run, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_set_that_lacks_a_file_is_left_out(run, tmp_path, capsys):
+    (tmp_path / "straggler").mkdir()
+    for name in ("trace-AR.parquet", "meta-AR.yaml", "result-AR.json", "mw-AR.json", "ms-AR.json"):
+        (tmp_path / "straggler" / name).write_text("")
+    assert run.main(["--data", str(tmp_path), "--only", "straggler", "--json"]) == 1
+    skipped = json.loads(capsys.readouterr().out)["skipped"]
+    assert skipped == {"straggler": "straggler/trace-ST.parquet is not there"}
+
+
 def test_rows_are_errors_in_percent(run, tmp_path):
     row = run.results.row(
         "set", "what", [(101, 100), (98, 100), (100, 100)], provenance={"measured": 1.0, "model": 0.0}

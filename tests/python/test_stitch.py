@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import prismcore
 from prismcore.graph import OpKind
+from prismcore.stitch.clocks import find_clocks, on_one_clock, set_clocks
 from prismcore.stitch.meetings import TOLERANCE_NS, apart, first_believed, meet
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Rows, last_before, ordinals, segment_reduce
@@ -122,6 +123,70 @@ def test_waits_that_close_a_circle_are_dropped():
     assert waits[3, 1] == 2
     assert drop_circles(rows, waits, meet(rows.lane)) == 2
     assert (waits < 0).all()
+
+
+def test_waits_on_the_host_stay():
+    """A kernel that begins with its launch, or before, is behind it all the same; lane 0 is the host."""
+    rows = rows_of([(0, 0, 0, 0, 10), (0, 0, 1, 0, 20), (0, 0, 2, 0, 20)])
+    waits = np.array([[-1, -1, -1], [0, -1, -1], [0, 1, -1]])
+    assert drop_circles(rows, waits, alone(3), hosts=1) == 1
+    assert waits.tolist() == [[-1, -1, -1], [0, -1, -1], [0, -1, -1]]
+
+
+def test_ops_that_cannot_end_as_measured_are_counted():
+    rows = rows_of([(0, 0, 0, 0, 5 * MS), (0, 0, 1, 0, MS)])
+    waits = np.array([[-1, -1], [0, -1]])
+    timing = time_rows(rows, waits, alone(2))
+    assert (timing.late, timing.settled) == (1, True)
+    assert ["1 ops end later than measured" in text for text in timing.warnings] == [True]
+
+
+def test_times_that_do_not_settle_are_told(monkeypatch):
+    """Each op ends before the one that it waits for, so that one moves the next."""
+    count = 9
+    rows = rows_of([(0, 0, lane, 0, 10 * MS - lane * MS) for lane in range(count)])
+    waits = np.full((count, count), -1)
+    waits[np.arange(1, count), np.arange(count - 1)] = np.arange(count - 1)
+    assert time_rows(rows, waits, alone(count)).settled
+    monkeypatch.setattr("prismcore.stitch.timing.MOST_PASSES", 4)
+    timing = time_rows(rows, waits, alone(count))
+    assert not timing.settled
+    assert any("did not settle in 4 passes" in text for text in timing.warnings)
+
+
+@given(st.data())
+def test_clocks_are_found_over_neighbours(data):
+    """Any tree of pairs that met, each more often than not exactly, tells all clocks."""
+    count = data.draw(st.integers(2, 7))
+    offsets = [0, *(data.draw(st.integers(-10, 10)) * MS for _ in range(count - 1))]
+    pairs = [(data.draw(st.integers(0, b - 1)), b) for b in range(1, count)]
+    table, keys = [], []
+    for n, (a, b) in enumerate(pairs):
+        for i in range(data.draw(st.integers(3, 5))):
+            for rank in (a, b):
+                end = 100 * MS * (i + 1) + offsets[rank] + (MS // 2 if i == 0 and rank == b else 0)
+                table.append((rank, 0, 0, end - MS, end))
+                keys.append(10 * n + i)
+    order = sorted(range(len(table)), key=lambda i: (table[i][0], keys[i]))
+    rows = rows_of([table[i] for i in order])
+    meetings = meet(np.array(keys)[order])
+    clocks = find_clocks(rows, meetings)
+    assert clocks.offset_ns.tolist() == offsets
+    assert clocks.component.tolist() == [0] * count
+    before = rows.end_ns.copy()
+    moved = on_one_clock(rows, clocks)
+    assert (rows.end_ns == before).all()
+    set_clocks(rows, clocks)
+    assert (rows.end_ns == moved.end_ns).all()
+    assert (rows.end_ns == before - np.array(offsets)[rows.rank]).all()
+
+
+def test_ranks_that_never_met_have_clocks_of_their_own():
+    rows = rows_of([(rank, 0, 0, 0, 9 * MS * (rank + 1)) for rank in range(4)])
+    loose = np.array([True, True, False, False])
+    clocks = find_clocks(rows, meet(np.array([0, 0, 1, 1])), loose)
+    assert clocks.component.tolist() == [0, 0, 2, 2]
+    assert clocks.offset_ns.tolist() == [0, 9 * MS, 0, 9 * MS]
 
 
 def test_groups_that_left_before_others_came_are_not_believed():

@@ -256,6 +256,25 @@ def test_the_command(tmp_path, capsys):
     assert "no *.json" in capsys.readouterr().err
 
 
+def test_a_folder_may_hold_other_files(tmp_path, capsys):
+    ranks = job_of(2)
+    kineto_jobs.run(ranks)
+    kineto_jobs.write(tmp_path, ranks)
+    (tmp_path / "et_rank0.json").write_text('{"schema": "1.0.1", "nodes": []}')
+    args = ["import", "kineto", str(tmp_path), "-o", str(tmp_path / "job.prism"), "--json"]
+    assert main(args) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ranks"] == 2
+    assert any("et_rank0.json in the folder are no traces" in text for text in report["warnings"])
+    args[2:3] = [str(tmp_path / "et_rank0.json")]  # asked for by name
+    assert main(args) == 1
+    assert "no traceEvents" in capsys.readouterr().err
+    for path in tmp_path.glob("rank*"):
+        path.unlink()
+    assert main(["import", "kineto", str(tmp_path), "-o", str(tmp_path / "x.prism")]) == 1
+    assert "et_rank0.json: no traceEvents" in capsys.readouterr().err
+
+
 @needs_data
 def test_megatron_tp8_replays_as_measured():
     traces = stitch_kineto(read_kineto_set(sorted((DATA / "megatron_tp8").glob("kineto_*"))))

@@ -262,7 +262,8 @@ def test_gradients_reduced_apart_and_a_collector_that_takes_time(tmp_path, shape
     lengths = jobs.evaluate(job)
     columns = renamed(jobs.rows(job), "grads-reduce-scatter", "separate-grads-all-reduce")
     steps = straggler_steps(read_straggler(jobs.write(tmp_path / "t.parquet", columns), sizes_of(job)))
-    assert steps.warnings == []
+    # The collector runs beside collectives of its lane where the schedule is interleaved.
+    assert [text for text in steps.warnings if "close a circle" not in text and "end later" not in text] == []
     assert prismcore.replay(steps.graph()).iteration_time_ns.tolist() == lengths
     reduced = {members for name, members in steps.ops.communicators if name == "separate-grads-all-reduce"}
     stages = {tuple(job.rank(d, s) for d in range(job.dp)) for s in range(job.pp)}
@@ -428,6 +429,10 @@ def test_the_command_takes_steps_and_a_typical_one(tmp_path):
     args = ("import", "straggler", trace, "-o", out, "--dp", 2, "--pp", 2, "--json")
     assert json.loads(inside(*args, "--steps", "1-2").stdout)["iterations"] == 2
     assert json.loads(inside(*args, "--steps", "0,2", "--typical").stdout)["iterations"] == 1
+    typical = prismcore.Graph.open(out)
+    assert typical.metadata["typical_of_steps"] == 2
+    assert "measured_iteration_time_ns" not in typical.metadata
+    assert typical.string(int(typical.ops(0)["ref"][-1])) == "typical of 2 steps"
     done = inside(*args, "--steps", "4")
     assert (done.returncode, "positions from 0 to 3" in done.stderr) == (1, True)
 

@@ -107,8 +107,7 @@ def _samples(paths: list[Path]) -> Samples:
     from prismcore.calibrate import merged_samples
     from prismcore.calibrate.from_graph import samples_of_graph
     from prismcore.calibrate.from_traces import samples_of_traces
-    from prismcore.traces.json_files import trace_files
-    from prismcore.traces.kineto import read_kineto_set
+    from prismcore.traces.kineto import read_kineto_paths
 
     graphs = [path for path in paths if path.suffix == ".prism"]
     jobs = [[path] for path in paths if path.is_dir()]
@@ -116,7 +115,7 @@ def _samples(paths: list[Path]) -> Samples:
         jobs.insert(0, loose)
     return merged_samples(
         [
-            *(samples_of_traces(read_kineto_set(trace_files(job))) for job in jobs),
+            *(samples_of_traces(read_kineto_paths(job)) for job in jobs),
             *(samples_of_graph(open_graph(path), path.name) for path in graphs),
         ]
     )

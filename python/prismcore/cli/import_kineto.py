@@ -31,8 +31,7 @@ def add_format(
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
-    from prismcore.traces.json_files import trace_files
-    from prismcore.traces.kineto import read_kineto_set, stitch_kineto
+    from prismcore.traces.kineto import read_kineto_paths, stitch_kineto
 
-    traces = stitch_kineto(read_kineto_set(trace_files(args.paths)))
+    traces = stitch_kineto(read_kineto_paths(args.paths))
     return traces.graph(), traces.warnings

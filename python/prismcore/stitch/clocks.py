@@ -28,11 +28,6 @@ class Clocks:
     offset_ns: Ints  #: how far the clock is ahead of that of the lowest rank of its component
     component: Ints  #: the lowest rank that it is linked to by meetings; itself for none
 
-    def of(self, ranks: Ints) -> Ints:
-        """Offsets of these ranks."""
-        found: Ints = self.offset_ns[np.searchsorted(self.ranks, ranks)]
-        return found
-
     @property
     def moves(self) -> npt.NDArray[np.bool_]:
         """Ranks of components in which clocks differ by more than noise."""

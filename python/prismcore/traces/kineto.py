@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from prismcore.stitch.rows import Ints, Rows, last_before
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.waits import Waits, shown_waits
 from prismcore.traces.collectives import Communicators, Members, find_meetings
+from prismcore.traces.json_files import trace_files
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
 from prismcore.traces.kineto_kernels import copy_directions, kernels_of
 from prismcore.traces.kineto_meetings import told_of
@@ -38,8 +40,9 @@ from prismcore.traces.kineto_rows import (
     waited_rows,
 )
 
-__all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
+__all__ = ["MeasuredTraces", "read_kineto_paths", "read_kineto_set", "stitch_kineto"]
 
+_NO_TRACE = "no traceEvents found"  # as the reader says it
 NAMED = 20  # ranges of ranks in a warning
 NOISE_NS = 2000  # of times of one device: whole microseconds in older traces
 
@@ -90,7 +93,35 @@ def read_kineto_set(paths: Sequence[str | os.PathLike[str]]) -> list[KinetoTrace
     """
     if not paths:
         raise TraceError("no traces given, expected one file a rank")
-    traces = [read_kineto(path) for path in paths]
+    return _by_rank([read_kineto(path) for path in paths])
+
+
+def read_kineto_paths(paths: Sequence[Path]) -> list[KinetoTrace]:
+    """As :func:`read_kineto_set`; a folder stands for all that are traces of the ``*.json`` and
+    ``*.json.gz`` in it, others there are told in a warning.
+
+    Raises TraceError as that does, and where a folder holds no trace.
+    """
+    traces: list[KinetoTrace] = []
+    others: list[str] = []
+    for path in trace_files(paths):
+        try:
+            traces.append(read_kineto(path))
+        except TraceError as error:
+            if path in paths or _NO_TRACE not in str(error):
+                raise
+            others.append(path.name)
+    if not traces:
+        raise TraceError(f"{', '.join(others[:4])}: {_NO_TRACE}, expected traces of torch's profiler")
+    if others:
+        more = f" and {len(others) - 8:,} more" if len(others) > 8 else ""
+        traces[0].warnings.append(
+            f"{', '.join(others[:8])}{more} in the folder are no traces of torch's profiler, and are left out"
+        )
+    return _by_rank(traces)
+
+
+def _by_rank(traces: list[KinetoTrace]) -> list[KinetoTrace]:
     if len(traces) == 1 and traces[0].rank is None:
         traces[0].rank = 0
     by_rank: dict[int, KinetoTrace] = {}

@@ -7,6 +7,7 @@ its step.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -294,10 +295,12 @@ def _missing(trace: StragglerTrace, *, known: bool) -> list[str]:
     places = np.unique(trace.dp_rank * sizes.pp + trace.stage)
     # Replicas of sequence parallelism are counted in dp_rank, or share one.
     replicas = sizes.dp * (sizes.dsp if int(trace.dp_rank.max()) >= sizes.dp else 1)
-    absent = np.setdiff1d(np.arange(replicas * sizes.pp), places)
-    if len(absent):
-        named = ", ".join(f"dp {p // sizes.pp} stage {p % sizes.pp}" for p in absent[:8])
-        more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
+    absent = replicas * sizes.pp - len(places)
+    if absent:
+        here = set(places.tolist())
+        first = itertools.islice((p for p in range(replicas * sizes.pp) if p not in here), 8)
+        named = ", ".join(f"dp {p // sizes.pp} stage {p % sizes.pp}" for p in first)
+        more = f" and {absent - 8:,} more" if absent > 8 else ""
         warnings.append(
             f"no rank is there of {named}{more}; messages and collectives with them keep their "
             "measured time, waiting included"

@@ -76,18 +76,21 @@ class MeasuredSteps:
                 "dp_rank": self.of.dp_rank[first].tolist(),
                 "stage": self.of.stage[first].tolist(),
             },
-            "measured_iteration_time_ns": self.measured_ns.tolist(),
             "notes": self.warnings,
         }
-        if self.typical_of is not None:
+        if self.typical_of is None:
+            metadata["measured_iteration_time_ns"] = self.measured_ns.tolist()
+            labels = [f"step {s}" for s in self.steps]
+        else:  # no step that was measured
             metadata["typical_of_steps"] = self.typical_of
+            labels = [f"typical of {self.typical_of} steps"]
         return build_graph(
             self.of.rows,
             self.ops,
             self.waits,
             self.timing,
             world_size=max(self.of.sizes.world, ranks[-1] + 1),
-            steps=[f"step {s}" for s in self.steps],
+            steps=labels,
             metadata=metadata,
         )
 
