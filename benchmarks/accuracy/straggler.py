@@ -59,7 +59,7 @@ def job_rows(name: str, trace: StragglerTrace, published: dict, shares: dict[str
         ),
         row(
             name,
-            "prediction: odd steps from mean durations and gaps of even ones",
+            "prediction: odd steps from a typical one of the even ones",
             [(predicted, t) for t in odd],
             provenance=typical.provenance,
             note=f"predicted {predicted / 1e9:.3f} s",

@@ -34,7 +34,7 @@ MAY_USE = {
     "spare": {"adapters", "graph", "replay"},
     "stragglers": {"graph", "replay"},
     "replay": {"graph", "profiles"},
-    "traces": {"comm", "graph", "profiles", "stitch"},
+    "traces": {"comm", "graph", "profiles", "replay", "stitch"},
     "stitch": {"graph"},
     "graph": set(),
     "profiles": {"cost"},

@@ -52,7 +52,7 @@ def add_format(
     parser.add_argument(
         "--typical",
         action="store_true",
-        help="one step of mean durations and gaps, to predict other steps, instead of each",
+        help="one step that is typical of these, to predict others, instead of each",
     )
     return parser
 

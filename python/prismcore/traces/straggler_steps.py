@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from prismcore.graph import Graph
+from prismcore.replay import replay
 from prismcore.stitch.meetings import Meetings, meet
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints
@@ -24,6 +25,9 @@ from prismcore.traces.straggler_rows import StragglerRows, order_rows
 from prismcore.traces.straggler_waits import find_waits
 
 __all__ = ["MeasuredSteps", "straggler_steps"]
+
+NEAR = 1e-3  # of the mean length, how much a typical step may be short
+HALVINGS = 6
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,31 +42,62 @@ class MeasuredSteps:
     timing: Timing
     measured_ns: Ints  #: [steps]: latest end less earliest begin
     warnings: list[str]
-    typical_of: int | None = None  #: steps that these durations are means of; None: they are measured
+    typical_of: int | None = None  #: steps that this one stands for; None: these were measured
+    own_share: float = 1.0  #: of the deviation of its durations and gaps from the mean over those steps
 
     def typical(self) -> MeasuredSteps:
-        """One step with the mean durations and gaps of all: a prediction of others of the job.
+        """One step with the durations and gaps that ops have in the mean: a prediction of others of the job.
 
-        Order and waits are those of the step whose measured time is nearest to the mean.
+        Order and waits are those of the step whose measured time is nearest to the mean. Ops that are slow
+        at different times make up for each other in means, but not in steps, where others wait for each of
+        them; so means alone replay too fast where ops vary. As much of that step's own deviation from the
+        means is kept (``own_share``) as the mean length of the steps needs.
         """
-        ops = self.of.operation * (int(self.of.number.max()) + 1) + self.of.number
-        timing = mean_timing(self.of.rows, ops, self.timing)
+        mean = mean_timing(self.of.rows, self._ops(), self.timing)
+        step = self._nearest(mean, 0.0)
+        wanted = (1 - NEAR) * float(self.measured_ns.mean())
+        if _length(step) >= wanted:
+            return step
+        least, most = 0.0, 1.0
+        for _ in range(HALVINGS):
+            share = (least + most) / 2
+            if _length(self._nearest(mean, share)) < wanted:
+                least = share
+            else:
+                most = share
+        return self._nearest(mean, most)
+
+    def _ops(self) -> Ints:
+        """Equal for rows of a rank that are the same op in different steps."""
+        return self.of.operation * (int(self.of.number.max()) + 1) + self.of.number
+
+    def _nearest(self, mean: Timing, own_share: float) -> MeasuredSteps:
+        """The step nearest to the mean length, its timing between ``mean`` (0) and its own (1)."""
         at = int(np.argmin(np.abs(self.measured_ns - self.measured_ns.mean())))
         chosen = np.flatnonzero(self.of.rows.step == at)
-        place = np.full(len(ops) + 1, -1, dtype=np.int64)  # its last: no row
+        place = np.full(len(self.of.operation) + 1, -1, dtype=np.int64)  # its last: no row
         place[chosen] = np.arange(len(chosen))
         of = self.of.some(chosen, launch=place[self.of.rows.launch[chosen]])
         of.rows.step[:] = 0
+
+        def between(means: Ints, own: Ints) -> Ints:
+            found: Ints = np.rint(means[chosen] + own_share * (own[chosen] - means[chosen])).astype(np.int64)
+            return found
+
         return MeasuredSteps(
             steps=[self.steps[at]],
             of=of,
             ops=self.ops.some(chosen),
             meetings=meet(self.meetings.id[chosen]),
             waits=place[self.waits[chosen]],
-            timing=Timing(gap_ns=timing.gap_ns[chosen], duration_ns=timing.duration_ns[chosen]),
+            timing=Timing(
+                gap_ns=between(mean.gap_ns, self.timing.gap_ns),
+                duration_ns=between(mean.duration_ns, self.timing.duration_ns),
+            ),
             measured_ns=self.measured_ns[at : at + 1],
             warnings=self.warnings,
             typical_of=len(self.steps),
+            own_share=own_share,
         )
 
     def graph(self) -> Graph:
@@ -83,6 +118,7 @@ class MeasuredSteps:
             labels = [f"step {s}" for s in self.steps]
         else:  # no step that was measured
             metadata["typical_of_steps"] = self.typical_of
+            metadata["typical_own_share"] = self.own_share
             labels = [f"typical of {self.typical_of} steps"]
         return build_graph(
             self.of.rows,
@@ -93,6 +129,10 @@ class MeasuredSteps:
             steps=labels,
             metadata=metadata,
         )
+
+
+def _length(step: MeasuredSteps) -> int:
+    return int(replay(step.graph()).iteration_time_ns[0])
 
 
 def straggler_steps(trace: StragglerTrace) -> MeasuredSteps:
