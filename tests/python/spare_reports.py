@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from prismcore.spare.runtime.membership import Report
 
+TERMS = {"placement": "golomb of 4", "micro_batches": "2"}
+
 
 def report(group: int, **changes: object) -> Report:
     base = Report(
@@ -24,5 +26,6 @@ def report(group: int, **changes: object) -> Report:
         held=False,
         waited=False,
         alike=False,
+        terms=TERMS,
     )
     return replace(base, **changes)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spare_reports import report
+from spare_reports import TERMS, report
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.membership import (
@@ -139,9 +139,71 @@ def test_a_lighthouse_that_begins_anew_is_waited_for_and_needs_more_than_half() 
 
 def test_who_was_away_while_others_went_on_does_not_go_on_alone() -> None:
     assert decided([report(1)], quorum=8).base == (1,)
-    with pytest.raises(MembershipError, match="groups 1 were away while others went on"):
-        decided([report(1)], quorum=9)
+    away = refused([report(1)], quorum=9)
+    assert "groups 1 were away while others went on" in away.ended["group1:1"]
+    assert not away.continues("group1:1")
     assert decided([report(1, quorum=8), report(2)], quorum=9).base == (1, 2)
+
+
+def test_who_only_waited_in_a_quorum_was_away_all_the_same() -> None:
+    """Group 0 was stopped in step 5; group 1 went on alone, and died while it gave its state to group 0."""
+    behind = report(0, ready=50, entered=50, members=2, quorum=3)
+    found = decided([report(1, members=1, step=100, fresh=True), behind], quorum=8)
+    assert found.joined == (0,)
+    assert not found.continues("group0:1")  # so that it says 3 again
+    assert "were away" in refused([behind], quorum=9).ended["group0:1"]
+    waits = decided([report(1, members=1, step=100), behind], quorum=8)
+    assert not waits.continues("group0:1")
+
+
+def test_who_waits_for_others_of_the_last_membership_is_in_it_still() -> None:
+    some = [report(0, lighthouse="settling"), report(1), new(2)]
+    found = refused(some)
+    assert [found.continues(f"group{g}:1") for g in range(3)] == [True, True, False]
+
+
+def test_one_that_was_away_does_not_end_those_who_begin_again() -> None:
+    stale = report(0, ready=50, entered=50, members=4, quorum=3, replica="group0:old")
+    begins = [new(g, step=90) for g in range(4)]
+    for lighthouse, number in (("known", 9), ("new", 1)):
+        found = decided([replace(stale, lighthouse=lighthouse), *begins], quorum=number)
+        assert (found.base, found.groups, found.step) == ((), (0, 1, 2, 3), 90)
+        assert "all groups have begun again without them" in found.ended["group0:old"]
+        assert set(found.ended) == {"group0:old"}
+        assert found.epoch > 50
+    some = refused([stale, *begins[:3]], quorum=9)
+    assert set(some.ended) == {"group0:old"}
+    assert some.over
+    few = refused([replace(stale, lighthouse="new"), *begins[:3]], quorum=1)
+    assert not few.ended  # the others of its membership may come
+
+
+def test_one_with_other_options_ends_alone() -> None:
+    other = {**TERMS, "micro_batches": "8"}
+    members = [report(0, fresh=True), report(1, fresh=True)]
+    for misfit, words in (
+        (new(3, terms=other), "micro_batches = 8 found, the others have 2"),
+        (new(-1, terms=TERMS | {"version": "9"}), "version = 9 found, the others have nothing"),
+        (new(9), "group 9 found, expected 0 to 3"),
+    ):
+        found = decided([*members, misfit, new(2)])
+        assert found.groups == (0, 1, 2)
+        assert set(found.ended) == {misfit.replica}
+        assert words in found.ended[misfit.replica]
+        assert misfit.replica not in found.waiting
+
+
+def test_a_training_begins_with_what_most_have() -> None:
+    other = {**TERMS, "seed": "7"}
+    wrong = new(0, terms=other)
+    few = refused([wrong, new(1)])
+    assert not few.ended  # who is right is not known yet
+    found = refused([wrong, new(1), new(2), new(3)])
+    assert set(found.ended) == {"group0:1"}
+    assert "3 of 4 groups are there to begin, 1 with other options" in found.reason
+    right = new(0, replica="group0:2", born_ns=2)
+    assert decided([wrong, right, new(1), new(2), new(3)]).groups == (0, 1, 2, 3)
+    assert decided([wrong, new(1, waited=True), new(2)]).groups == (1, 2)
 
 
 def test_epochs_grow_though_clocks_go_back() -> None:
@@ -174,6 +236,7 @@ class Life:
     fresh: bool = True  # as it would report
     pending: Decision | None = None
     alone: bool = True  # its communicator is broken
+    away: bool = False  # stopped
     made: list[int] = field(default_factory=list)  # steps that its optimizer is to make
 
     def report(self) -> Report:
@@ -195,62 +258,82 @@ class Life:
         self.step += 1
         self.fresh = False
 
-    def enter(self, decision: Decision) -> None:
+    def settle(self, epoch: int) -> None:
+        found, self.pending = self.pending, None
+        if found is not None and found.epoch == epoch:
+            self.ready, self.members, self.quorum = epoch, len(found.members), found.quorum
+
+    def enter(self, decision: Decision, *, is_given: bool) -> None:
+        """``is_given``: the state, where it needs one."""
         place = decision.place_of(self.replica)
         assert place is not None
         if place.synced and decision.base and decision.step == self.step + 1:
             assert self.at == "held"
             self.commit()
+            self.at = "boundary"
         if not place.synced:
+            if not is_given:
+                return
+            self.ready, self.members = 0, 0
             self.step, self.fresh, self.made = decision.step, True, []
         assert self.step == decision.step
-        self.at, self.entered, self.pending = "entering", decision.epoch, decision
+        self.at, self.entered, self.pending, self.alone = "entering", decision.epoch, decision, False
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_no_order_of_losses_breaks_a_step_in_two(seed: int, groups: int) -> None:
-    """Members go on one at a time and are lost at any moment, also between two of them passing a barrier."""
+    """Members go on one at a time, and are lost or stopped at any moment, also between two of them passing a
+    barrier, or while a state is given; those that were stopped come back at any moment."""
     rng = random.Random(seed)
     lives = [Life(group=g, replica=f"group{g}:0", born=0) for g in range(groups)]
-    number, now = 0, 1000
+    number, now, last = 0, 1000, set()
     committed: dict[int, set[int]] = {}  # step -> epochs in which somebody committed it
-    for turn in range(120):
+    for turn in range(150):
         if rng.random() < 0.06 and len(lives) > 1:
             lives.remove(rng.choice(lives))
+        if rng.random() < 0.06 and lives:
+            life = rng.choice(lives)
+            life.away = not life.away
         if rng.random() < 0.06 and len(lives) < groups:
             group = rng.choice(sorted(set(range(groups)) - {life.group for life in lives}))
             lives.append(Life(group=group, replica=f"group{group}:{turn + 1}", born=turn + 1))
-        for life in lives:  # who is with one that is gone, or has left, breaks sooner or later
-            peers = [p for p in lives if not p.alone and p.entered == life.entered]
-            if not life.alone and len(peers) < life.members and rng.random() < 0.5:
+        here = [life for life in lives if not life.away]
+        for life in here:  # who is with one that is gone, or has left, breaks sooner or later
+            peers = [p for p in here if not p.alone and p.entered == life.entered]
+            if not life.alone and len(peers) < size_of(life) and rng.random() < 0.5:
                 life.alone = True
-        if all(life.alone for life in lives):
-            number, now = number + 1, now + 1
-            found = decide([life.report() for life in lives], groups=groups, quorum=number, created_ns=now)
-            for life in lives:
-                life.quorum = number
+        if here and all(life.alone for life in here):
+            names = {life.replica for life in here}
+            number, now, last = number + (names != last), now + 1, names
+            found = decide([life.report() for life in here], groups=groups, quorum=number, created_ns=now)
+            lives = [life for life in lives if life.replica not in found.ended]
+            here = [life for life in here if life.replica not in found.ended]
             if isinstance(found, Refusal):
+                for life in here:
+                    life.quorum = number if found.continues(life.replica) else life.quorum
                 continue
             if not found.base:
-                committed.clear()  # all that had begun are lost: it begins again
-            for life in lives:
-                if life.pending is not None and life.pending.epoch == found.previous:
-                    life.ready, life.members = life.pending.epoch, len(life.pending.members)
+                committed.clear()  # all that had begun are lost or refused: it begins again
+            assert found.step > max(committed, default=-1)  # no step is made twice
+            for life in here:
+                life.settle(found.previous)
                 life.pending = None
-            for life in lives:
-                if found.place_of(life.replica) is not None and rng.random() < 0.95:
-                    life.enter(found)
-                    life.alone = False
-                    life.members = len(found.members)
+                life.quorum = number if found.continues(life.replica) else life.quorum
+            for life in here:
+                if found.place_of(life.replica) is not None and rng.random() < 0.9:
+                    life.enter(found, is_given=rng.random() < 0.7)
             continue
-        life = rng.choice(lives)
-        if life.alone:
+        going = [life for life in here if not life.alone]
+        if not going:
             continue
+        life = rng.choice(going)
         peers = [p for p in lives if p.entered == life.entered and not p.alone]
-        whole = len(peers) == life.members
-        if life.at == "entering" and (whole or any(p.ready == life.entered for p in peers)):
-            life.ready, life.pending, life.at = life.entered, None, "compute"
+        whole = len(peers) == size_of(life)
+        if life.at == "entering":
+            if whole or any(p.ready == life.entered for p in peers):
+                life.settle(life.entered)
+                life.at = "compute"
         elif life.at == "boundary":
             life.at = "compute"
         elif life.at == "compute":
@@ -266,10 +349,15 @@ def test_no_order_of_losses_breaks_a_step_in_two(seed: int, groups: int) -> None
                 committed.setdefault(life.step, set()).add(life.ready)
                 life.commit()
                 life.at, life.fresh = "boundary", True
-    newest = max(life.ready for life in lives)
+    newest = max((life.ready for life in lives), default=0)
     for step, epochs in committed.items():  # nobody computes a step again that somebody committed
         for life in lives:
             if life.ready == newest >= max(epochs):
                 assert life.step > step or life.at == "held"
     for life in lives:
         assert life.made == sorted(set(life.made))
+
+
+def size_of(life: Life) -> int:
+    """Of the membership that it is in, or enters."""
+    return life.members if life.pending is None else len(life.pending.members)

@@ -13,6 +13,7 @@ from prismcore.errors import SpareError
 from prismcore.spare.reorderer import Part
 from prismcore.spare.runtime.tally import Tally, loss_of
 
+STEP = 7
 LOSSES = st.floats(min_value=-1e30, max_value=1e30)
 
 
@@ -32,7 +33,7 @@ def summed(tally: Tally, givers: list[dict[Part, float]], *, wanted: int = -1) -
     total = torch.zeros(tally.length)
     for number, given_here in enumerate(givers):
         tail = torch.full((tally.length,), 7.0)  # what is there before does not count
-        tally.enter(tail, given_here, boundary_wanted=number == wanted)
+        tally.enter(tail, given_here, step=STEP, boundary_wanted=number == wanted)
         total += tail
     return total
 
@@ -43,22 +44,22 @@ def test_the_mean_is_that_of_all_losses_whoever_gives_them(
 ) -> None:
     shards, micro_batches, losses, givers = step
     tally = Tally(shards, micro_batches)
-    mean, boundary = tally.read(summed(tally, givers, wanted=wanted))
+    mean, boundary = tally.read(summed(tally, givers, wanted=wanted), step=STEP)
     size = max(abs(loss) for loss in losses.values())
     assert mean == pytest.approx(math.fsum(losses.values()) / len(losses), rel=0, abs=1e-13 * size + 1e-44)
     assert boundary == (0 <= wanted < len(givers))
-    assert tally.read(summed(tally, [losses]))[0] == mean  # to the last bit
+    assert tally.read(summed(tally, [losses]), step=STEP)[0] == mean  # to the last bit
 
 
 @given(st.lists(LOSSES | st.sampled_from([math.inf, -math.inf, math.nan, 1e300]), min_size=1, max_size=6))
 def test_a_device_enters_what_the_processor_enters(losses: list[float]) -> None:
     tally = Tally(len(losses), 1)
     here, there = torch.empty(tally.length), torch.empty(tally.length)
-    tally.enter(here, {Part(shard, 0): loss for shard, loss in enumerate(losses)})
+    tally.enter(here, {Part(shard, 0): loss for shard, loss in enumerate(losses)}, step=STEP)
     tensors: dict[Part, torch.Tensor | float] = {
         Part(shard, 0): torch.tensor(loss, dtype=torch.float64) for shard, loss in enumerate(losses)
     }
-    tally.enter(there, tensors)
+    tally.enter(there, tensors, step=STEP)
     assert torch.equal(here.nan_to_num(nan=0.5), there.nan_to_num(nan=0.5))
 
 
@@ -72,9 +73,31 @@ def test_a_part_that_is_missing_or_twice_there_is_named(
     without = {other: loss for other, loss in losses.items() if other != part}
     name = rf"1 micro-batches .*: \({part.type}, {part.part}\) do not count once"
     with pytest.raises(SpareError, match=name):
-        tally.read(summed(tally, [without]))
+        tally.read(summed(tally, [without]), step=STEP)
     with pytest.raises(SpareError, match=name):
-        tally.read(summed(tally, [losses, {part: losses[part]}]))
+        tally.read(summed(tally, [losses, {part: losses[part]}]), step=STEP)
+
+
+@given(steps(), st.data())
+def test_gradients_of_two_steps_in_one_sum_are_found_out(
+    step: tuple[int, int, dict[Part, float], list[dict[Part, float]]], data: st.DataObject
+) -> None:
+    """By each group, whichever step it is in itself."""
+    shards, micro_batches, losses, _ = step
+    tally = Tally(shards, micro_batches)
+    number = data.draw(st.integers(0, 2**40))
+    late = data.draw(st.sets(st.sampled_from(sorted(losses)), min_size=1))
+    total = torch.zeros(tally.length)
+    for behind in (0, 1):
+        given_here = {part: loss for part, loss in losses.items() if (part in late) == behind}
+        tail = torch.empty(tally.length)
+        tally.enter(tail, given_here, step=number + 1 - behind)
+        total += tail
+    with pytest.raises(SpareError, match=rf"in step {number + 1}, or are of another"):
+        tally.read(total, step=number + 1)
+    if len(late) < len(losses):
+        with pytest.raises(SpareError, match=rf"in step {number}, or are of another"):
+            tally.read(total, step=number)
 
 
 def test_a_loss_is_copied_and_is_one_number() -> None:

@@ -30,8 +30,11 @@ from prismcore.spare.runtime.membership import (
     Report,
     decide,
 )
+from prismcore.spare.runtime.newcomers import Newcomers
 from prismcore.spare.runtime.options import SessionOptions
+from prismcore.spare.runtime.terms import terms_of
 from prismcore.spare.runtime.transfer import receive_state, send_state
+from prismcore.spare.runtime.whole_report import NO_STATE
 
 __all__ = ["Agreement"]
 
@@ -39,6 +42,8 @@ _AGAIN_S = (0.03, 0.5)
 """Before a quorum is asked for again: at first, and in the end."""
 _REFUSED_S = 10.0
 """A group's former life may still be counted for so long."""
+_TELL_S = 5.0
+"""Why there is no membership is told after so long."""
 _OVER_S = 30.0
 """Who waits for a place in a training that is not there any more gives up after so long."""
 
@@ -77,6 +82,7 @@ class Agreement:
         self._guard: Guard | None = None
         self._line = Line(options, told=self._tell_lighthouse)
         self._born_ns = time.time_ns()
+        self._terms = terms_of(options)
         self._store: Bulletin | dist.TCPStore | None = None
         self.layout = Layout(options.placement, options.micro_batches)
         self.communicator: Communicator | None = None
@@ -87,13 +93,15 @@ class Agreement:
         self.caught_up = False
         self._entered = 0
         self._received = 0  # the epoch in which the state was taken from another group
+        self._has_been_in = False
         self._pending: Decision | None = None
         self._members: dict[str, int] = {}  # group by replica, of the ready epoch
-        self._quorum = 0
+        self._quorum = 0  # the last one in which this was a member still
         self._others_train = False
         self._away: dict[str, float] = {}  # since when: refused, over, apart
         self._told_waiting = False
         self._look_at = 0.0
+        self._newcomers = Newcomers(options.timeouts.rejoin_s)
         self.wipe_out: str | None = None
         self._emit(
             "start",
@@ -103,11 +111,13 @@ class Agreement:
             replica=self._line.replica,
         )
         self._trouble: MembersLostError | None = None  # why agree() is under way
-        self._gone: list[int] = []  # groups lost by it
+        self._gone: list[int] = []  # groups that were in and are no more
+        self._gave: dict[str, Any] | None = None  # to those that joined: told once they are in
+        self._told_refusal = ""
 
     @property
     def has_begun(self) -> bool:
-        return self.epoch > 0
+        return self._has_been_in
 
     def counts(self) -> list[Part]:
         """The parts whose gradient of the running step is this group's to give."""
@@ -121,8 +131,13 @@ class Agreement:
     def committed(self) -> None:
         """The step is over; the next one is planned."""
         self.layout.commit()
-        self.step += 1
         self._plan()
+        self.step += 1
+
+    def break_off(self) -> None:
+        """The program leaves in the middle of a call. Others hear of it; a group of several ranks ends."""
+        self._close_communicator()
+        self._line.break_off()
 
     def lost(self, error: MembersLostError) -> None:
         """The communicator broke. Others hear of it by its end."""
@@ -143,8 +158,9 @@ class Agreement:
         communicator = self.communicator
         if communicator is None or communicator.rank != 0 or time.monotonic() < self._look_at:
             return False
-        vacant = len(self._members) < self.layout.groups
-        waits = self._line.waiting(self._members, for_vacancy=vacant)
+        is_vacant = len(self._members) < self.layout.groups
+        alive = self._line.alive()
+        waits = self._newcomers.wait(alive.difference(self._members), is_vacant=is_vacant)
         pause_s = self._options.timeouts.rejoin_s * max(1.0, len(self._members) / 64)
         self._look_at = time.monotonic() + pause_s
         return waits
@@ -161,6 +177,13 @@ class Agreement:
         Raises:
             MembershipError: see Lighthouse.quorum() and decide().
         """
+        try:
+            return self._agree(fresh=fresh, held=held)
+        except BaseException:
+            self.break_off()
+            raise
+
+    def _agree(self, *, fresh: bool, held: bool) -> bool:
         began = time.perf_counter()
         self._close_communicator()
         self.caught_up = False
@@ -177,30 +200,36 @@ class Agreement:
             is_in = self.epoch > 0 and not self._told_waiting
             wait_s = self._options.timeouts.agree_s if is_in else math.inf
             quorum = self._line.quorum(report, received=self._received, wait_s=wait_s)
-            self._quorum = quorum.number
-            if quorum.strangers and not self.has_begun:
+            if len(quorum.strangers) >= len(quorum.reports) and not self.has_begun:
                 raise MembershipError(
                     f"the lighthouse at {self._options.lighthouse} also serves {quorum.strangers[0]}, which "
                     f"is not of training '{self._options.training}' in this version of prismcore; expected "
                     "one lighthouse for each training: start another on another port"
                 )
-            self._others_train |= any(other.ready > 0 for other in quorum.reports)
             decision = decide(
                 quorum.reports,
                 groups=self.layout.groups,
                 quorum=quorum.number,
                 created_ns=quorum.created_ns,
             )
+            is_over = isinstance(decision, Refusal) and decision.over
+            self._others_train |= not is_over and any(other.ready > 0 for other in quorum.reports)
+            self._newcomers.came(report.replica for report in quorum.reports)
             place = self._place(decision)
             if isinstance(decision, Refusal) or place is None:
-                if is_in and isinstance(decision, Refusal) and time.monotonic() > until:
-                    raise MembershipError(
-                        f"no membership within {self._options.timeouts.agree_s:g} s: {decision.reason}"
-                    )
+                if decision.continues(self._line.replica):
+                    self._quorum = quorum.number
+                if isinstance(decision, Refusal):
+                    if is_in and time.monotonic() > until:
+                        limit_s = self._options.timeouts.agree_s
+                        raise MembershipError(f"no membership within {limit_s:g} s: {decision.reason}")
+                    self._tell_refusal(decision.reason)
                 time.sleep(pause_s)
                 pause_s = min(1.5 * pause_s, _AGAIN_S[1])
                 continue
             self._settle(decision.previous)
+            if decision.continues(self._line.replica):
+                self._quorum = quorum.number
             if place.synced and decision.base and decision.step == self.step + 1:
                 self.committed()
                 committed = True
@@ -220,12 +249,7 @@ class Agreement:
             finally:
                 committed = committed and not self.caught_up  # the others went on without this group
             break
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            self._emit(
-                "failure", lost=self._gone, how=trouble.how, detail=str(trouble), noticed_ms=_ms(trouble.at)
-            )
-            self._gone = []
+        self._tell_loss()
         self._emit(
             "membership",
             epoch=decision.epoch,
@@ -233,6 +257,9 @@ class Agreement:
             quorum=quorum.number,
             cost_ms=_ms(began),
         )
+        if self._gave is not None:
+            gave, self._gave = self._gave, None
+            self._emit("rejoin", **gave, depth=self.layout.depth)
         return committed
 
     def leave(self, *, wait: bool) -> None:
@@ -289,10 +316,13 @@ class Agreement:
             held=held,
             waited=waited and not self._others_train,
             alike=not self._options.init_sync,
+            terms=self._terms,
         )
 
     def _place(self, decision: Decision | Refusal) -> Member | None:
         """None: ask again."""
+        if self._line.replica in decision.ended:
+            raise MembershipError(decision.ended[self._line.replica])
         if isinstance(decision, Refusal):
             if self._others_train and decision.over and self._has_been("over", _OVER_S):
                 raise MembershipError(
@@ -326,8 +356,6 @@ class Agreement:
         def pass_barrier() -> None:
             assert self.communicator is not None
             vote(self.communicator, self.layout, "the new membership")
-            self.epoch = decision.epoch
-            self._members = {member.replica: member.group for member in decision.members}
             if decision.waiting:
                 self._look_at = 0.0
             self._settle(decision.epoch)
@@ -348,6 +376,7 @@ class Agreement:
             self._line.lighthouse,
             {m.replica: m.group for m in decision.members if m.replica != self._line.replica},
             timeout_s=options.timeouts.collective_s,
+            settle_s=options.timeouts.settle_s,
             check=self._line.check,
         )
         return Communicator.open(
@@ -367,33 +396,31 @@ class Agreement:
         communicator = self.communicator
         assert communicator is not None
         began = time.perf_counter()
+        self._gave = None
         needy = [m for m in decision.members if not m.synced]
         ranks = {group: rank for rank, group in enumerate(decision.groups)}
         if place in needy:
-            step, history, state, random = receive_state(communicator, ranks[place.source])
-            self._set_state(state)
+            step, history, taken, random = receive_state(communicator, ranks[place.source])
+            # What it has is of the new membership or of none: it cannot go on from the last one it was in.
+            self.epoch, self._entered, self._members, self._pending = 0, 0, {}, None
+            self.step, self.caught_up = NO_STATE, True
+            self._set_state(taken)
             torch.set_rng_state(random)
             self.layout = Layout(self._options.placement, self._options.micro_batches, history)
             self.step = step
-            self.caught_up = True
             self._received = decision.epoch
-            self._pending = None
             return
         mine = [m for m in needy if m.source == place.group]
         if not mine:
             return
-        state = (self.step, self.layout.history, self._get_state(), torch.get_rng_state())
-        sent = sum(send_state(communicator, state, ranks[m.group]) for m in mine)
-        if not decision.base:
-            return  # a training begins: nobody comes back
-        self._emit(
-            "rejoin",
-            joined=[m.group for m in mine],
-            source=place.group,
-            bytes=sent,
-            cost_ms=_ms(began),
-            depth=self.layout.depth,
-        )
+
+        def state() -> Any:
+            return self.step, self.layout.history, self._get_state(), torch.get_rng_state()
+
+        sent = send_state(communicator, state, [ranks[m.group] for m in mine])
+        if decision.base:  # else a training begins: nobody comes back
+            joined = [m.group for m in mine]
+            self._gave = {"joined": joined, "source": place.group, "bytes": sent, "cost_ms": _ms(began)}
 
     def _settle(self, epoch: int) -> None:
         """What the membership ``epoch`` decided, if it was entered here, becomes the layout; a decision
@@ -404,7 +431,7 @@ class Agreement:
         if decision.epoch != epoch:
             self._entered = self.epoch  # this member is in it no more, whoever comes back from it
             return
-        self.epoch = epoch
+        self.epoch, self._quorum, self._has_been_in = epoch, decision.quorum, True
         self._members = {member.replica: member.group for member in decision.members}
         stay = set(decision.base) if decision.base else set(decision.groups)
         lost = sorted(set(self.layout.survivors) - stay)
@@ -439,6 +466,21 @@ class Agreement:
             f"no group that is left hosts shard {types} ({len(decision.groups)} of {self.layout.groups} "
             f"groups are left); {committed}"
         )
+
+    def _tell_loss(self) -> None:
+        """Of groups, or a false alarm."""
+        trouble, self._trouble = self._trouble, None
+        gone, self._gone = self._gone, []
+        if trouble is not None:
+            self._emit("failure", lost=gone, how=trouble.how, detail=str(trouble), noticed_ms=_ms(trouble.at))
+        elif gone:
+            detail = "not there when the groups met between two steps"
+            self._emit("failure", lost=gone, how="left", detail=detail, noticed_ms=0.0)
+
+    def _tell_refusal(self, reason: str) -> None:
+        if self._has_been("held up", _TELL_S) and reason != self._told_refusal:
+            self._told_refusal = reason
+            _log.warning("step %d: waiting for a membership: %s", self.step, reason)
 
     def _tell_plan(self, plan: Plan, began: float) -> None:
         self._emit(

@@ -17,7 +17,6 @@ T = TypeVar("T")
 _FIRST_LOOK_S = 0.2
 _LOOK_S = 0.2
 _CHECK_S = 0.02
-_COME_S = 5.0
 _LOOK_AT_SILENT_S = 0.05
 _LOOK_PER_MEMBER_S = 0.003
 """Each member that waits asks for a page that grows with the members: in larger trainings it asks less
@@ -44,6 +43,7 @@ class Guard:
         lighthouse: None: another rank of the group looks there.
         replicas: group by replica, of the other members.
         timeout_s: the longest wait, whoever is alive.
+        settle_s: so long is one waited for whom a lighthouse that has begun anew does not list.
         check: is called often while it waits, and raises where the wait is of no use.
     """
 
@@ -53,12 +53,14 @@ class Guard:
         replicas: Mapping[str, int],
         *,
         timeout_s: float,
+        settle_s: float,
         check: Callable[[], Any] | None = None,
     ) -> None:
         self._lighthouse = lighthouse
         self._check = check
         self._replicas = dict(replicas)
         self.timeout_s = timeout_s
+        self._settle_s = settle_s
         self._unlisted_since: dict[str, float] = {}
         self._look_s = max(_LOOK_S, _LOOK_PER_MEMBER_S * len(replicas))
         self._look_at_silent_s = max(_LOOK_AT_SILENT_S, _LOOK_PER_MEMBER_S * len(replicas))
@@ -149,7 +151,7 @@ class Guard:
             state = heard.get(replica)
             if state is None:  # a lighthouse that has begun anew: those that are alive come to it soon
                 ago_s = now - self._unlisted_since.setdefault(replica, now)
-                is_dead = ago_s > _COME_S
+                is_dead = ago_s > self._settle_s
             else:
                 self._unlisted_since.pop(replica, None)
                 ago_s, is_dead = state.ago_s, state.dead

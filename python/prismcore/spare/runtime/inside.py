@@ -56,6 +56,9 @@ class Inside(Protocol):
     def check(self) -> None:
         """Raises as :meth:`gather` where that is certain already."""
 
+    def break_off(self) -> None:
+        """This rank has left a round, or what belongs to it, halfway: the group ends."""
+
     def close(self) -> None:
         """Leaves the others; where they do not leave as well, they are lost. Idempotent."""
 
@@ -72,6 +75,9 @@ class Alone:
         pass
 
     def check(self) -> None:
+        pass
+
+    def break_off(self) -> None:
         pass
 
     def close(self) -> None:
@@ -174,6 +180,18 @@ class Ranks:
                 raise self._lost_error()
             if self._results.get(self._round, ()) is None:
                 raise MembersLostError("inside", "another rank of this group has lost its members")
+
+    def break_off(self) -> None:
+        loss = (
+            f"position {self.position} has left step() in the middle of a call (the error before this one); "
+            "the group ends as a whole: start it again, all of its ranks"
+        )
+        with self._changed:
+            self._loss = self._loss or loss
+            self._loss_is_known = True
+        if not self._closed:
+            self._tell_lost()
+        self.close()
 
     def close(self) -> None:
         self._closed = True
@@ -303,7 +321,7 @@ def _host(store: dist.Store, key: str, host: str, positions: int, until: float) 
             connection, _ = server.accept()
             connection.settimeout(min(left, 5.0))
             position = _greeted(connection, token)
-            if position is None or position in sockets:
+            if position is None or position in sockets or not 0 < position < positions:
                 connection.close()  # not of this group
             else:
                 sockets[position] = connection
@@ -337,4 +355,6 @@ def _greeted(connection: socket.socket, token: str) -> int | None:
         given, position = json.loads(line)
     except (OSError, ValueError, TypeError):
         return None
-    return int(position) if secrets.compare_digest(str(given), token) else None
+    if not isinstance(given, str) or type(position) is not int:
+        return None
+    return position if secrets.compare_digest(given.encode("utf-8", "replace"), token.encode()) else None

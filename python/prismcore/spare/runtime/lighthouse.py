@@ -29,6 +29,8 @@ _RETRY_S = 0.05
 _ANEW_S = 1.0  # less than any --join_timeout_ms
 _LOOK_S = 0.2
 _CHUNK = 1 << 16
+_LARGEST = 1 << 26
+"""Of a status page, in bytes: hundreds of thousands of members."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +117,7 @@ class Lighthouse:
         """
         began = time.monotonic()
         away_since: float | None = None
+        refused_since: float | None = None  # it is there, and fails each request at once
         while True:
             asked = report()
             try:
@@ -125,12 +128,23 @@ class Lighthouse:
                 if self.heard() is not None:  # it is there
                     self._tell_found(away_since)
                     away_since = None
+                    is_late = isinstance(error, TimeoutError)  # the request took its time
+                    refused_since = None if is_late else refused_since or now
+                    if refused_since is not None and now - refused_since > self._timeout_s:
+                        raise MembershipError(
+                            f"what answers at {self._address} does not speak torchft's protocol "
+                            f"({_first_line(error)}); expected torchft_lighthouse there"
+                        ) from error
                     if now - began > wait_s:
                         raise MembershipError(
                             f"no quorum within {wait_s:g} s ({_first_line(error)}): a group that is alive "
                             f"does not ask for one; {self._address} shows who is there"
                         ) from error
+                    if not is_late:
+                        self._client = None
+                        time.sleep(_RETRY_S)
                     continue
+                refused_since = None
                 if away_since is None:
                     away_since = now
                     self._told(None)
@@ -156,9 +170,10 @@ class Lighthouse:
         """Of each replica; None: no answer."""
         try:
             text = self._page(time.monotonic() + within_s)
+            found = _HEARTBEAT.findall(text)
+            return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in found}
         except (OSError, ValueError):
             return None
-        return {name: Heard(ago_s=float(ago), dead=bool(old)) for old, name, ago in _HEARTBEAT.findall(text)}
 
     def _page(self, until: float) -> str:
         """The status page. Without a client of HTTP, which takes longer than the page, and asks a proxy where
@@ -167,17 +182,19 @@ class Lighthouse:
         host, port = address.hostname or "localhost", address.port or 80
         request = f"GET /status HTTP/1.0\r\nHost: {address.netloc}\r\n\r\n".encode()
         chunks: list[bytes] = []
+        size = 0
         with socket.create_connection((host, port), timeout=_left(until)) as connection:
             connection.sendall(request)
             while True:
                 connection.settimeout(_left(until))
                 chunk = connection.recv(_CHUNK)
-                if not chunk:
+                size += len(chunk)
+                if not chunk or size > _LARGEST:
                     break
                 chunks.append(chunk)
         head, _, body = b"".join(chunks).partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
-        if _GOOD.match(head) is None or (length is not None and len(body) != int(length[1])):
+        if _GOOD.match(head) is None or length is None or len(body) != int(length[1]):
             raise ValueError(f"{len(head)} and {len(body)} bytes found, expected a whole page")
         return body.decode("utf-8", "replace")
 

@@ -35,7 +35,11 @@ class Line:
         self.lighthouse: Lighthouse | None = None  # at position 0
         self._ranks = self._meet()
         kind = "spare" if options.group is None else f"group{options.group}"
-        self.replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
+        try:
+            self.replica = str(self.share(f"{kind}:{uuid.uuid4().hex}"))
+        except BaseException:
+            self._ranks.close()
+            raise
         self._last: Quorum | None = None
         self._settling = Settling(options.timeouts.settle_s)
         self._told = told
@@ -103,13 +107,15 @@ class Line:
         """A new search for members begins: what a lighthouse was given to settle counts anew."""
         self._settling.expect()
 
-    def waiting(self, members: Collection[str], *, for_vacancy: bool) -> bool:
-        """Whether a group wants to join, as far as position 0 sees at once; a spare only for a vacancy."""
+    def alive(self) -> set[str]:
+        """Replicas, as far as position 0 sees at once."""
         heard = {} if self.lighthouse is None else self.lighthouse.heard(within_s=0.25) or {}
-        return any(
-            not state.dead and replica not in members and (for_vacancy or not replica.startswith("spare:"))
-            for replica, state in heard.items()
-        )
+        return {replica for replica, state in heard.items() if not state.dead}
+
+    def break_off(self) -> None:
+        """This rank has left in the middle of a call: a group of several ranks has no common state any more,
+        and ends."""
+        self._ranks.break_off()
 
     def part(self) -> None:
         """The other ranks of the group come to their end as well."""

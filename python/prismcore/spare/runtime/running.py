@@ -31,10 +31,12 @@ class RunningStep:
         self._apart: dict[Part, Sheet] | None = None
         self.out = sheets.new()
         self._is_mean = False  # what is in out
+        self._step = 0
         self._losses: dict[Part, Tensor | float] = {}  # of parts that are computed
 
-    def begin(self, *, apart: bool) -> None:
+    def begin(self, step: int, *, apart: bool) -> None:
         """A new step: nothing is computed."""
+        self._step = step
         if self._apart is not None:
             self._pool += self._apart.values()
         self._apart = {} if apart else None
@@ -80,14 +82,14 @@ class RunningStep:
         else:
             self.out.take_share([self._apart[part] for part in counts], self._tally.parts)
         losses = {part: self._losses[part] for part in counts}
-        self._tally.enter(self.out.tail, losses, boundary_wanted=boundary_wanted)
+        self._tally.enter(self.out.tail, losses, step=self._step, boundary_wanted=boundary_wanted)
         self._is_mean = True
 
     def by_part(self, counts: Sequence[Part]) -> dict[Part, Sheet]:
         """Sheets of the parts that count here, whose sum over all groups is to go to ``out``."""
         assert self._apart is not None
         for part in counts:
-            self._tally.enter(self._apart[part].tail, {part: self._losses[part]})
+            self._tally.enter(self._apart[part].tail, {part: self._losses[part]}, step=self._step)
         self._is_mean = False
         return {part: self._apart[part] for part in counts}
 
@@ -101,11 +103,12 @@ class RunningStep:
         Raises:
             SpareError: not every micro-batch counts once.
         """
-        return self._tally.read(self.out.tail)
+        return self._tally.read(self.out.tail, step=self._step)
 
     def show_mean(self) -> None:
         """Parameters' gradients become the mean over all micro-batches."""
         if not self._is_mean:
+            self._is_mean = True
             self.out.take_share([self.out], self._tally.parts)
         self._sheets.show(self.out)
 

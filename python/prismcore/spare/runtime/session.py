@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from prismcore.errors import CheckpointError, SpareError, WipeOutError
+from prismcore.errors import SpareError, WipeOutError
 from prismcore.spare.reorderer import Part
 from prismcore.spare.runtime.agreement import Agreement
 from prismcore.spare.runtime.ballot import vote
@@ -20,6 +19,7 @@ from prismcore.spare.runtime.events import EventLog
 from prismcore.spare.runtime.gradients import Buffers
 from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.inject import Injector
+from prismcore.spare.runtime.keeper import Keeper
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.reduction import sum_in_order, sum_shares
 from prismcore.spare.runtime.running import RunningStep
@@ -27,8 +27,6 @@ from prismcore.spare.runtime.seeds import seed_for, seed_torch
 from prismcore.spare.runtime.work import Work
 
 __all__ = ["Expecting", "Session", "Stateful"]
-
-_log = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
@@ -87,32 +85,38 @@ class Session:
         events: Path | EventLog | None = None,
     ) -> None:
         self._options = options
-        log_is_ours = not isinstance(events, EventLog)
+        self._data = data
+        self._state = dict(state)
+        self._keeper = Keeper(checkpoints, self._state, self._emit_saved)
+        self._running = RunningStep(
+            params, groups=options.placement.groups, micro_batches=options.micro_batches
+        )
+        self._injector = Injector(options.inject, position=options.position)
+        self._closes_events = not isinstance(events, EventLog)
         group = -1 if options.group is None else options.group
         self._events = (
             events
             if isinstance(events, EventLog)
             else EventLog(events, group=group, position=options.position)
         )
-        self._closes_events = log_is_ours
-        self._data = data
-        self._checkpoints = checkpoints
-        self._state = dict(state)
-        self._running = RunningStep(
-            params, groups=options.placement.groups, micro_batches=options.micro_batches
-        )
-        self._injector = Injector(options.inject, position=options.position)
-        self._agreement = Agreement(
-            options,
-            events=self._events,
-            at=self._at,
-            get_state=self._get_state,
-            set_state=self._set_state,
-        )
+        try:
+            self._agreement = Agreement(
+                options,
+                events=self._events,
+                at=self._at,
+                get_state=self._get_state,
+                set_state=self._set_state,
+            )
+        except BaseException:
+            if self._closes_events:
+                self._events.close()
+            raise
         self._handed_out: list[Work] = []  # and not accumulated yet
         self._iterating = False
         self._begun = -1  # the step of which something may be computed
         self._held = self._passed = False  # the sum of the step that runs; the barrier that commits it
+        self._owed = False  # the step is committed, and the loop does not have its mean yet
+        self._step_loss: float | None = None  # of the sum that is held, where this rank knows it
         self._wanted = False  # by some group, a boundary to join at
         self._compared = 0  # the last epoch in which layouts were compared behind a sum
         self._has_loss = True
@@ -123,7 +127,7 @@ class Session:
     @property
     def step_number(self) -> int:
         """The step that comes next, or runs. Jumps where this group was away and has caught up."""
-        return self._agreement.step
+        return self._agreement.step - self._owed
 
     @property
     def group(self) -> int | None:
@@ -157,6 +161,10 @@ class Session:
 
         A group that is not in (it is new, or was away for so long that the others went on) waits here for
         the next step boundary and takes the state of the training.
+
+        Where an error or a signal breaks it off and the program goes on, the next call goes on with the same
+        step: with what is missing of it, or, where it is committed, with nothing but its mean. (A group of
+        several ranks ends, unless it was broken off between two micro-batches.)
 
         Raises:
             WipeOutError: a shard has no host left; the last committed step is named.
@@ -217,19 +225,12 @@ class Session:
 
     def _step(self, most: int | None) -> Iterator[list[Work]]:
         agreement = self._agreement
-        self._raise_wipe_out()
-        self._checkpoint()
-        self._at("boundary")
-        if agreement.communicator is None or self._boundary_wanted:
-            self._boundary_wanted = False
-            agreement.agree(fresh=self._begun != agreement.step, held=False)
-            self._raise_wipe_out()
-            self._begin(anew=agreement.caught_up)
-        self._begin()
-        began = time.perf_counter()
+        began = at = time.perf_counter()
         computing = 0.0
         patching = False
-        while True:
+        if not self._owed:
+            self._start()
+        while not self._owed:
             at = time.perf_counter()
             parts = 0
             for lot in self._in_lots(self._missing(), most):
@@ -238,32 +239,20 @@ class Session:
             computing += time.perf_counter() - at
             if patching and parts:
                 self._emit("patch", parts=parts, cost_ms=_ms(at))
-            self._held = self._passed = False
+            at = time.perf_counter()
             try:
-                at = time.perf_counter()
-                losses = agreement.together(self._reduce, "the sum of gradients")
-                self._loss = next((loss for loss in losses if loss is not None), float("nan"))
-                self._at("commit")
-                self._boundary_wanted = agreement.together(self._commit, "the commit of the step")[0]
-            except MembersLostError as lost:
-                if not self._held and lost.how != "collective":
-                    self._running.abandon_sum()
-                agreement.lost(lost)
-                if self._passed:
-                    agreement.committed()
-                committed = agreement.agree(fresh=False, held=self._held and not self._passed)
-                if agreement.caught_up or not (committed or self._passed):
-                    self._raise_wipe_out()
-                    if agreement.caught_up:
-                        self._begin(anew=True)
-                    patching = True
-                    self._expect(self._missing())
-                    continue
-            else:
-                agreement.committed()
-            break
+                self._sum_and_commit()
+            except BaseException:
+                self._break_off()
+                raise
+            if not self._owed:
+                self._raise_wipe_out()
+                self._begin()
+                self._expect(self._missing())
+                patching = True
         reducing = time.perf_counter() - at
         self._running.show_mean()
+        self._loss = float("nan") if self._step_loss is None else self._step_loss
         self._emit(
             "commit",
             at=agreement.step - 1,
@@ -275,39 +264,84 @@ class Session:
             epoch=agreement.epoch,
         )
         self._injector.at("committed", group=agreement.group, step=agreement.step - 1)
+        self._owed = False
+
+    def _start(self) -> None:
+        """Into a step, a new one or one that was left halfway. An agreement on that may commit it."""
+        agreement = self._agreement
+        self._raise_wipe_out()
+        self._checkpoint()
+        self._at("boundary")
+        if agreement.communicator is None or self._boundary_wanted:
+            self._boundary_wanted = False
+            self._agree()
+            if self._owed:
+                return
+            self._raise_wipe_out()
+        self._begin()
+
+    def _sum_and_commit(self) -> None:
+        """Where others are lost, agrees with those that are left; the step may be committed by that."""
+        agreement = self._agreement
+        self._held = self._passed = False
+        try:
+            losses = agreement.together(self._reduce, "the sum of gradients")
+            self._at("commit")
+            self._boundary_wanted = agreement.together(self._commit, "the commit of the step")[0]
+        except MembersLostError as lost:
+            if not self._held and lost.how != "collective":
+                self._running.abandon_sum()
+            agreement.lost(lost)
+            if self._passed:
+                self._note_commit()
+            self._agree()
+            if not self._owed:
+                return
+            losses = agreement.together(lambda: self._step_loss, "the loss of the step")
+        else:
+            self._note_commit()
+        self._step_loss = next((loss for loss in losses if loss is not None), None)
+
+    def _agree(self) -> None:
+        agreement = self._agreement
+        step, is_begun = agreement.step, self._begun == agreement.step
+        try:
+            agreement.agree(fresh=not (is_begun or self._owed), held=is_begun and self._held)
+        finally:  # broken off, too
+            if self._begun == step and agreement.step == step + 1:
+                self._owed = True
+        self._held = False  # else it is summed again
+
+    def _note_commit(self) -> None:
+        """The barrier behind the sum is over. May be called again."""
+        if self._agreement.step == self._begun:
+            self._agreement.committed()
+        self._owed = True
+
+    def _break_off(self) -> None:
+        """A signal, or an error that the program may survive, while the step was summed or committed: what is
+        here stays true, and the others hear of it."""
+        if self._passed and self._begun >= 0:
+            self._note_commit()
+        if not self._held and self._agreement.communicator is not None:
+            self._running.abandon_sum()  # what is under way may still write there
+        self._agreement.break_off()
 
     def _checkpoint(self) -> None:
-        """Loads the newest before the first step; later, saves where one is due. A save that failed is told
-        here, and the training goes on: the next one tries again."""
-        checkpoints, agreement = self._checkpoints, self._agreement
-        if checkpoints is None:
+        """Loads the newest before the first step; later, saves where one is due."""
+        keeper, agreement = self._keeper, self._agreement
+        if not keeper.exists:
             return
         if not agreement.has_begun:
-            if agreement.share(agreement.step == 0 and checkpoints.latest() is not None):
-                agreement.step = checkpoints.load(self._state)
+            if agreement.share(agreement.step == 0 and keeper.has_any()):
+                agreement.step = keeper.load()
             return
-        step, communicator = agreement.step, agreement.communicator
-        try:
-            saved = checkpoints.poll()
-            if saved is not None:
-                self._emit_saved(saved)
-        except CheckpointError as error:
-            _log.warning("step %d: %s", step, error)
-        if communicator is None or communicator.rank != 0:
+        keeper.tell(agreement.step)
+        if agreement.communicator is None or agreement.communicator.rank != 0:
             return
         is_first = self._options.position == 0  # the ranks of the group save together, or not at all
-        if agreement.share(is_first and self._save_is_due(checkpoints, step)):
-            try:
-                checkpoints.save(step, self._state)
-            except CheckpointError as error:
-                _log.warning("step %d: %s", step, error)
-
-    def _save_is_due(self, checkpoints: Checkpoints, step: int) -> bool:
-        try:
-            return checkpoints.due(step, time.monotonic()) and step > (checkpoints.latest() or 0)
-        except CheckpointError as error:
-            _log.warning("step %d: %s", step, error)
-            return False
+        if agreement.share(is_first and keeper.is_due(agreement.step)):
+            keeper.save(agreement.step)
 
     def _emit_saved(self, saved: Saved) -> None:
         self._emit(
@@ -321,18 +355,20 @@ class Session:
     def _raise_wipe_out(self) -> None:
         text = self._agreement.wipe_out
         if text is not None:
-            latest = None if self._checkpoints is None else self._checkpoints.latest()
+            latest = self._keeper.newest(self._agreement.step)
             where = "from their checkpoint" if latest is None else f"from the checkpoint of step {latest}"
             raise WipeOutError(f"{text}: start all groups again {where}")
 
-    def _begin(self, *, anew: bool = False) -> None:
+    def _begin(self) -> None:
         step = self._agreement.step
-        if self._begun == step and not anew:
+        if self._begun == step:
             return  # the program left step() halfway: what is computed stays
-        self._begun = step
+        self._begun = -1
+        self._held = self._passed = False
         self._has_loss = True
         apart = self._options.deterministic or self._agreement.computes_twice
-        self._running.begin(apart=apart)
+        self._running.begin(step, apart=apart)
+        self._begun = step
         self._expect(self._agreement.planned)
 
     def _expect(self, parts: Sequence[Part]) -> None:
@@ -368,6 +404,7 @@ class Session:
 
     def _reduce(self) -> float | None:
         """Returns the mean loss; None: another rank of the group knows it."""
+        self._step_loss = None
         self._at("reduce")
         agreement, running = self._agreement, self._running
         assert agreement.communicator is not None
@@ -378,9 +415,10 @@ class Session:
             running.give(counts, boundary_wanted=agreement.somebody_waits())
             sum_shares(agreement.communicator, running.out)
         loss, self._wanted = running.read()
+        self._step_loss = loss if self._has_loss else None
         self._held = True
         self._at("summed")
-        return loss if self._has_loss else None
+        return self._step_loss
 
     def _commit(self) -> bool:
         """The barrier across groups. Returns whether somebody waits for a boundary to join at.
@@ -413,6 +451,12 @@ class Session:
                 f"state of {', '.join(sorted(state))} came from another group, expected that of "
                 f"{', '.join(sorted(self._state))}"
             )
+        self._begun, self._owed, self._held, self._passed = (
+            -1,
+            False,
+            False,
+            False,
+        )  # nothing of it is computed
         for name, part in self._state.items():
             part.load_state_dict(state[name])
 
@@ -425,10 +469,8 @@ class Session:
         self._closed = True
         try:
             self._agreement.leave(wait=wait)
-            if self._checkpoints is not None and wait:
-                saved = self._checkpoints.wait()
-                if saved is not None:
-                    self._emit_saved(saved)
+            if wait:
+                self._keeper.finish(self._agreement.step)
         finally:
             self._emit("stop", reason="closed" if wait else "failed")
             if self._closes_events:

@@ -16,8 +16,9 @@ class Settling:
 
     Such a lighthouse has nobody's death to tell: who is missing there is either lost or not there yet. So
     it is settling until each member of the epoch is in the quorum, or has not been heard of for
-    ``settle_s``. That time begins anew with each sign of life: a group that came and fell silent again, as
-    on a machine where much begins at once, has it as well as one that has yet to come.
+    ``settle_s``. A group that came and fell silent again, as on a machine where much begins at once, has
+    that time as well as one that has yet to come. One that shows signs of life and asks for no quorum, as a
+    program that hangs, has it from the first of them.
 
     Args:
         settle_s: see :class:`prismcore.spare.runtime.options.Timeouts`.
@@ -28,10 +29,12 @@ class Settling:
         self._settle_s = settle_s
         self._clock = clock
         self._anew_since: float | None = None
+        self._alive_since: dict[str, float] = {}
 
     def expect(self) -> None:
         """One that may have begun anew: the time counts from its first answer."""
         self._anew_since = None
+        self._alive_since.clear()
 
     def standing(
         self, members: Collection[str], heard: Mapping[str, Heard] | None, present: Collection[str]
@@ -56,6 +59,9 @@ class Settling:
             life = heard.get(replica)
             if life is None:
                 return anew_s <= self._settle_s
-            return life.ago_s <= self._settle_s if life.dead else replica not in present
+            if life.dead:
+                return life.ago_s <= self._settle_s
+            alive_s = now - self._alive_since.setdefault(replica, now)
+            return replica not in present and alive_s <= self._settle_s
 
         return "settling" if any(map(is_waited_for, members)) else "new"
