@@ -308,9 +308,14 @@ class Groups:
         self.training = training
         self.processes: list[Any] = []
 
-    def start(self, group: int | None, position: int = 0, store: str = "") -> Any:
+    def start(
+        self, group: int | None, position: int = 0, store: str = "", *, training: Training | None = None
+    ) -> Any:
+        """``training``: as this process knows it; default: as all do."""
         log = str(self.training.folder / f"log.{group}.{len(self.processes)}")
-        process = WORKERS.Process(target=run_group, args=(self.training, group, log, position, store))
+        process = WORKERS.Process(
+            target=run_group, args=(training or self.training, group, log, position, store)
+        )
         with unittest.mock.patch.object(spawn, "get_preparation_data", bare_preparation):
             process.start()  # children need not import pytest's main module
         process.group, process.log, process.position = group, log, position

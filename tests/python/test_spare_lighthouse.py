@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from spare_reports import report
 
+from prismcore.errors import MembershipError
 from prismcore.spare.runtime.lighthouse import Heard, Lighthouse
 
 PAGE = b"""<li class="heartbeat old">
@@ -78,3 +82,52 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         line = line_to(gone)
     assert line.heard() is None
+
+
+def test_no_page_ends_a_training(server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it says; and one of any size is not taken in."""
+    garbage = PAGE.replace(b"0.125", b"1e+.-")
+    whole = b"HTTP/1.0 200 OK\r\n\r\n" + PAGE  # of which nobody knows whether it was cut
+    monkeypatch.setattr("prismcore.spare.runtime.lighthouse._LARGEST", 1 << 18)
+    large = HEAD % (1 << 24) + b"x" * (1 << 20)
+    for page in (HEAD % len(garbage) + garbage, whole, large):
+        thread = answer(server, [page])
+        assert line_to(server).heard(within_s=20) is None
+        thread.join()
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers /status, and nothing that torchft asks."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_does_not_speak_the_protocol_is_given_up_and_not_asked_all_the_time() -> None:
+    _Page.asked = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        line = Lighthouse(
+            f"127.0.0.1:{server.server_port}",
+            replica="group0:x",
+            host="localhost",
+            heartbeat_s=0.1,
+            timeout_s=0.5,
+            told=lambda _: None,
+        )
+        with pytest.raises(
+            MembershipError, match=r"does not speak torchft's protocol \(.*\); expected torchft"
+        ):
+            line.quorum(lambda: report(0), wait_s=math.inf)
+        line.close()
+        server.shutdown()
+    assert _Page.asked < 30

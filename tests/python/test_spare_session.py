@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,95 @@ def test_who_was_away_until_the_others_ended_does_not_go_on_alone(
         assert "MembershipError: groups 3 were away while others went on" in groups.logs()
 
 
+def test_who_was_away_does_not_go_on_alone_from_its_old_step(lighthouse: Lighthouse, tmp_path: Path) -> None:
+    """The other one went on without it, and dies while it gives its state."""
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        groups=2,
+        steps=40,
+        hold_step=4,
+        inject=[
+            hang(group=0).during("reduce", step=2),
+            *(fail(group=1).during("transfer", step=step) for step in range(4, 40)),
+        ],
+    )
+    with Groups(training) as groups:
+        away, other = (groups.start(group) for group in range(2))
+        wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 3)
+        os.kill(away.pid, signal.SIGCONT)
+        training.go([away])
+        other.join(PATIENCE_S)
+        away.join(PATIENCE_S)
+        assert (other.exitcode, away.exitcode) == (KILLED, 1)
+        assert "MembershipError: groups 0 were away while others went on" in groups.logs()
+    by_group = [
+        {e["step"] for e in training.events() if (e["event"], e["group"]) == ("commit", g)} for g in (0, 1)
+    ]
+    assert by_group[0] == {0, 1}
+    assert by_group[1] >= {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("point", ["agree", "configure", "transfer", "ready"])
+def test_one_that_gives_its_state_is_killed(
+    point: str, lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    """Between two steps, where one comes back: the others give it theirs, and tell who is lost."""
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[fail(group=3).during("commit", step=1), fail(group=0).during(point, step=4)],
+        hold_step=3,
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        processes[3].join(PATIENCE_S)
+        wait_for(training, lambda e: e["event"] == "commit" and e["step"] == 2)
+        back = groups.start(3)
+        training.go([back])
+        ends = groups.wait()
+    assert ends == {0: KILLED, 1: 0, 2: 0, 3: KILLED, 4: 0}
+    assert_same(training, undisturbed)
+    for group in (1, 2):
+        lost = [tuple(e["lost"]) for e in training.events() if (e["event"], e["group"]) == ("failure", group)]
+        assert [groups for groups in lost if groups] == [(3,), (0,)]
+    gave = [e for e in training.events() if e["event"] == "rejoin"]
+    assert [(e["joined"], e["step"]) for e in gave] == [([3], 4)]
+    depths = [
+        e["depth"] for e in training.events() if e["event"] == "plan" and e["group"] == gave[0]["group"]
+    ]
+    assert gave[0]["depth"] == depths[-1]  # with the one that came back
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"seed": 7}}, "seed = 7 found, the others have 0"),
+        ({"deterministic": True}, "deterministic = True found, the others have False"),
+        ({"micro_batches": 4}, "micro_batches = 4 found, the others have 2"),
+        ({"groups": 6}, "placement = golomb of 6 groups"),
+    ],
+)
+def test_one_that_comes_with_other_options_ends_alone(
+    changes: dict[str, Any], words: str, lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        inject=[fail(group=3).during("commit", step=1)],
+        hold_step=3,
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        processes[3].join(PATIENCE_S)
+        other = groups.start(3, training=replace(training, inject=(), **changes))
+        training.go([other])
+        assert groups.wait() == {0: 0, 1: 0, 2: 0, 3: KILLED, 4: 1}
+        assert "MembershipError: group 3 has other options than the training" in groups.logs()
+        assert words in groups.logs()
+    assert_same(training, undisturbed)
+
+
 def test_all_hosts_of_a_shard_are_lost(lighthouse: Lighthouse, tmp_path: Path) -> None:
     hosts = golomb(4, 2).hosts()[0].tolist()
     training = Training(
@@ -335,6 +425,44 @@ def test_all_hosts_of_a_shard_are_lost(lighthouse: Lighthouse, tmp_path: Path) -
     assert "WipeOutError: no group that is left hosts shard 0" in logs
     assert "the last committed step is 1" in logs
     assert sorted(training.commits()) == [0, 1]
+
+
+def test_all_groups_are_started_again_from_the_checkpoint(
+    lighthouse: Lighthouse, undisturbed: Training, tmp_path: Path
+) -> None:
+    """After a wipe-out, while one process of the old training is there still: stopped, it goes on late."""
+    hosts = golomb(4, 2).hosts()[0].tolist()
+    away = min(set(range(4)) - set(hosts))
+    training = Training(
+        folder=tmp_path,
+        lighthouse=lighthouse.address,
+        checkpoint_steps=2,
+        inject=[
+            hang(group=away).during("reduce", step=4),
+            *(fail(group=group).during("reduce", step=4) for group in hosts),
+        ],
+    )
+    with Groups(training) as groups:
+        processes = [groups.start(group) for group in range(4)]
+        for group in set(range(4)) - {away}:
+            processes[group].join(PATIENCE_S)
+            assert processes[group].exitcode == (KILLED if group in hosts else 1)
+        logs = groups.logs()  # the group that writes them may be killed within the last
+        assert "the last committed step is 3: start all groups again from the checkpoint of step" in logs
+        training.inject = ()
+        again = [groups.start(group) for group in range(4)]
+        for process in again:
+            wait_for_start(training, process.pid)
+        os.kill(processes[away].pid, signal.SIGCONT)
+        for process in again:
+            process.join(PATIENCE_S)
+            assert process.exitcode == 0
+    assert_same(training, undisturbed)
+
+
+def wait_for_start(training: Training, pid: int) -> None:
+    log = training.folder / f"events.{pid}"
+    wait_until(lambda: log.exists() and b"\n" in log.read_bytes(), f"{log} is there")
 
 
 def wait_for(training: Training, holds: Callable[[dict[str, Any]], bool]) -> None:
