@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,72 @@ def test_checkpoints_are_written_and_begun_from(begin: Any, tmp_path: Path) -> N
 
     assert train(5) == (0, [6.0, 3.0])
     assert train(7) == (4, [8.0, 5.0])
+
+
+def test_the_last_checkpoint_that_fails_is_a_warning(
+    begin: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from prismcore.spare import Checkpoints
+
+    model = line()
+    folder = tmp_path / "checkpoints"
+    with Checkpoints(folder, every_steps=1) as checkpoints:
+        session = begin(model, session={"checkpoints": checkpoints})
+        for _ in range(2):
+            for work in session.step():
+                session.accumulate(work, 0.0)
+        checkpoints.wait()
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        for work in session.step():  # its save is under way at the end
+            session.accumulate(work, 0.0)
+        session.close()
+    assert session.step_number == 3
+    assert str(folder) in caplog.text
+
+
+def test_a_wipe_out_is_told_though_the_checkpoints_cannot_be_read(
+    lighthouse: Lighthouse, tmp_path: Path
+) -> None:
+    from prismcore.spare import Checkpoints, Session, SessionOptions, Timeouts
+
+    with Lighthouse() as running, Checkpoints(tmp_path / "checkpoints", every_steps=9) as checkpoints:
+        session = Session(
+            SessionOptions(
+                placement=golomb(4, 2),
+                micro_batches=1,
+                group=1,
+                lighthouse=running.address,
+                host="localhost",
+                timeouts=Timeouts(begin_s=0.2),
+            ),
+            params=line().parameters(),
+            state={},
+            checkpoints=checkpoints,
+        )
+
+        def at(point: str, **_: Any) -> None:
+            (tmp_path / "checkpoints").write_text("in the way") if point == "ready" else None
+
+        session._injector.at = at
+        with pytest.raises(WipeOutError, match=r"no step is committed: start all groups .* their checkpoint"):
+            next(session.step())
+        session.close()
+
+
+def test_a_session_that_cannot_be_leaves_nothing_open(lighthouse: Lighthouse, tmp_path: Path) -> None:
+    from prismcore.spare import Session, SessionOptions, Timeouts
+
+    good = {"placement": ALONE, "micro_batches": 1, "group": 0, "lighthouse": lighthouse.address}
+    alone = {"position": 1, "positions": 2, "store": "127.0.0.1:9", "timeouts": Timeouts(agree_s=0.3)}
+    for options, params, words in (
+        ({}, torch.nn.ReLU().parameters(), "no parameter"),
+        (alone, line().parameters(), "position 1 has not met"),
+    ):
+        with pytest.raises(SpareError, match=words):
+            Session(SessionOptions(**good | options), params=params, state={}, events=tmp_path / "events")
+        opened = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.exists()]
+        assert str(tmp_path / "events") not in opened
 
 
 def test_a_lighthouse_of_others(begin: Any) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismcore.spare.runtime.lighthouse import Heard
+from prismcore.spare.runtime.guard import Guard, MembersLostError
+from prismcore.spare.runtime.lighthouse import Heard, Lighthouse
 from prismcore.spare.runtime.standing import Settling
 
 MEMBERS = ("a", "b", "c", "d")
@@ -61,6 +65,33 @@ def test_who_is_alive_and_does_not_ask_is_waited_for() -> None:
     clock.now += 300
     assert settling.standing(MEMBERS, heard("a", "b", "c"), present="ab") == "settling"
     assert settling.standing(MEMBERS, heard("a", "b", "c"), present="abc") == "new"
+
+
+def test_a_program_that_hangs_is_not_waited_for_without_end() -> None:
+    """It shows signs of life for ever: c, which came late, and asks for nothing."""
+    clock = Clock()
+    settling = Settling(10, clock)
+    settling.standing(MEMBERS, heard("a", "b"), present="ab")
+    clock.now += 9
+    found = []
+    for _ in range(12):
+        found.append(settling.standing(MEMBERS, heard("a", "b", "c"), present="ab"))
+        clock.now += 1
+    assert found == ["settling"] * 11 + ["new"]
+
+
+def test_who_waits_for_the_sum_waits_as_long_for_a_lighthouse_that_has_begun_anew() -> None:
+    """Timeouts.settle_s is one time for both."""
+
+    class Anew(Lighthouse):
+        def heard(self, *, within_s: float = 1.0) -> dict[str, Heard]:
+            return heard("a")
+
+    line = Anew("x:1", replica="a", host="localhost", heartbeat_s=1, timeout_s=1, told=print)
+    guard = Guard(line, {"b": 1}, timeout_s=60, settle_s=0.3)
+    with pytest.raises(MembersLostError, match="no sign of life from group 1 for 0"):
+        guard.wait(lambda seconds: bool(time.sleep(seconds)), "the sum")
+    assert not Guard(line, {"b": 1}, timeout_s=60, settle_s=10).look()
 
 
 def test_who_came_and_fell_silent_has_the_time_again() -> None:
