@@ -373,15 +373,18 @@ def test_one_that_gives_its_state_is_killed(
         ends = groups.wait()
     assert ends == {0: KILLED, 1: 0, 2: KILLED, 3: 0, 4: 0}
     assert_same(training, undisturbed)
+    # On a machine that is late for its heartbeats others may be lost, and come back, as well.
     for group in (1, 3):
-        lost = [tuple(e["lost"]) for e in training.events() if (e["event"], e["group"]) == ("failure", group)]
-        assert [groups for groups in lost if groups] == [(2,), (0,)]
-    gave = [e for e in training.events() if e["event"] == "rejoin"]
-    assert [(e["joined"], e["step"]) for e in gave] == [([2], 4)]
-    depths = [
-        e["depth"] for e in training.events() if e["event"] == "plan" and e["group"] == gave[0]["group"]
+        mine = [e for e in training.events() if e["group"] == group]
+        lost = {g for e in mine if e["event"] == "failure" for g in e["lost"]}
+        assert lost >= {0, 2}
+    gave = next(e for e in training.events() if e["event"] == "rejoin" and 2 in e["joined"])
+    before = [
+        e
+        for e in training.events()
+        if e["event"] == "plan" and e["group"] == gave["group"] and e["time_ns"] < gave["time_ns"]
     ]
-    assert gave[0]["depth"] == depths[-1]  # with the one that came back
+    assert gave["depth"] == before[-1]["depth"]  # with the one that came back
 
 
 @pytest.mark.parametrize(
