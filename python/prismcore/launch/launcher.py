@@ -284,10 +284,8 @@ class Launcher:
         while not self._unread:
             interrupts.check()
             self._poll(min(_POLL_S, max(until - self._clock(), 0)))
-            if self._unread:
-                break
             self._end_overdue()
-            if self._clock() >= until:
+            if not self._unread and self._clock() >= until:
                 return None
         return self._ended(self._unread.popleft())
 
@@ -348,8 +346,7 @@ class Launcher:
         for _ in range(_READS_AT_ONCE):  # of a program that prints much
             if not self._poll(0):
                 break
-        if not self._unread:
-            self._end_overdue()
+        self._end_overdue()
         found = [self._ended(message) for message in self._unread]
         self._unread.clear()
         return found
@@ -471,9 +468,12 @@ class Launcher:
         return told
 
     def _end_overdue(self) -> None:
-        """To be called where the channel is empty: a rank that has ended is not late."""
+        """To be called behind a poll, which takes all that has come: a rank that has ended is not late."""
         now = self._clock()
+        ended = {message.get("ended") for message in self._unread}
         for rank, running in self._running.items():
+            if rank in ended:
+                continue
             over_s = now - running.due_from - self._rank_timeout_s
             if not running.timed_out and over_s > 0:
                 running.timed_out = True
