@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["format_exact_ns", "format_ns", "plural"]
+__all__ = ["format_exact_ns", "format_ns", "format_s", "plural"]
 
 TIMES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
@@ -21,6 +21,11 @@ def format_exact_ns(value: int) -> str:
         if value and value % scale == 0:
             return f"{value // scale}{unit}"
     return f"{value}ns"
+
+
+def format_s(seconds: float) -> str:
+    """A limit: ``300.0`` as ``300 s``, ``1e-9`` as ``1 ns``."""
+    return f"{seconds:g} s" if seconds >= 0.1 else format_ns(seconds * 1e9)
 
 
 def plural(count: int, noun: str) -> str:

@@ -491,6 +491,12 @@ def test_results_that_cannot_be_written(clean):
         (("job.prism", "--sandbox", "", "--", "train.py"), 2, "found no rank, expected ranks and ranges"),
         (("job.prism", "--sandbox", "0"), 2, "no program: expected -- script.py ARGS"),
         (("job.prism", "--sandbox", "0", "--silence", "0s", "--", "train.py"), 2, "more than 0"),
+        (
+            ("job.prism", "--sandbox", "0", "--silence", "-1s", "--", "train.py"),
+            2,
+            "found time '-1s', expected",
+        ),
+        (("job.prism", "--sandbox", "0", "--silence", "1ns", "--", "train.py"), 1, " 1 ns"),
         (("job.prism", "--sandbox", "0", "--routing", "odd", "--", "train.py"), 2, "odd"),
         (("job.prism", "--sandbox", "0", "--clock", "sun", "--", "train.py"), 2, "--clock"),
         (("job.prism", "--sandbox", "1-2", "--", "train.py"), 1, "sandbox rank 2 found, expected ranks"),

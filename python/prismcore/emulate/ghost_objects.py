@@ -8,6 +8,7 @@ from prismcore.emulate.sandbox import AbsentGiverError, check_end
 from prismcore.errors import EmulateError
 from prismcore.launch.launcher import Launcher
 from prismcore.launch.need import ObjectNeed
+from prismcore.units import format_s
 
 __all__ = ["GhostObjects"]
 
@@ -46,7 +47,7 @@ class GhostObjects:
             if end is None:
                 raise EmulateError(
                     f"{need.told(rank)}, which runs alone for that and has not ended within "
-                    f"{self._limit_s:g} s; look for what it waits for, or allow more (--silence)"
+                    f"{format_s(self._limit_s)}; look for what it waits for, or allow more (--silence)"
                 )
             self._given |= end.values
             launcher.give(self._given)

@@ -18,6 +18,7 @@ from prismcore.graph import Graph
 from prismcore.launch.output import TellOutput
 from prismcore.launch.pauses import Pauses
 from prismcore.rank_list import format_ranks, named_ranks
+from prismcore.units import format_s
 
 __all__ = ["OtherMachines", "serve"]
 
@@ -106,8 +107,8 @@ class OtherMachines:
             waited_s = time.monotonic() - began
             if waited_s - self._pauses[number - 1].within(waited_s) > self._limit_s:
                 raise EmulateError(
-                    f"machine {number} has not told within {self._limit_s:g} s what {named_ranks(ranks)} "
-                    "left, though all programs are over; look at what prism emulate wrote there, and "
+                    f"machine {number} has not told within {format_s(self._limit_s)} what "
+                    f"{named_ranks(ranks)} left, though all programs are over; look at what prism emulate wrote there, and "
                     "whether it is stopped"
                 )
             time.sleep(_POLL_S)

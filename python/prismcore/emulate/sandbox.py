@@ -19,7 +19,7 @@ from prismcore.launch.output import TellOutput
 from prismcore.launch.pauses import Pauses
 from prismcore.launch.protocol import ENDED_BY_PROGRAM
 from prismcore.profiles.cluster import parse_cluster
-from prismcore.units import plural
+from prismcore.units import format_s, plural
 
 __all__ = ["AbsentGiverError", "Peaks", "SandboxRanks", "check_end", "launcher_of"]
 
@@ -159,8 +159,8 @@ class SandboxRanks:
         if time.monotonic() - self._impatient_since < _DIAGNOSIS_S:
             return False
         raise EmulateError(
-            f"rank {rank} has launched nothing for {self._silence_s:g} s{self._stopped(rank)}; expected ops "
-            "of its program: look for a sleep, an endless loop or input that never comes, or allow more "
+            f"rank {rank} has launched nothing for {format_s(self._silence_s)}{self._stopped(rank)}; expected "
+            "ops of its program: look for a sleep, an endless loop or input that never comes, or allow more "
             f"(--silence){told_of_slow(self._launcher.slow_imports)}"
         )
 
@@ -272,8 +272,8 @@ class SandboxRanks:
     def _left_no_record(self, rank: int) -> EmulateError:
         place = "a rule or another thread" if self._has_rules else "another thread"
         return EmulateError(
-            f"rank {rank} has come to the end of its program but left no record within {self._silence_s:g} s"
-            f"{self._stopped(rank)}; look for {place} of it that does not return, or allow more (--silence)"
+            f"rank {rank} has come to the end of its program but left no record within "
+            f"{format_s(self._silence_s)}{self._stopped(rank)}; look for {place} of it that does not return, or allow more (--silence)"
         )
 
     def _stopped(self, rank: int) -> str:

@@ -18,7 +18,7 @@ from prismcore.launch.launcher import RankEnd
 from prismcore.launch.need import ObjectNeed
 from prismcore.launch.processes import signal_name
 from prismcore.launch.protocol import ENDED_OUT_OF_MEMORY
-from prismcore.units import plural
+from prismcore.units import format_s, plural
 
 __all__ = ["failure_of", "told_of_slow"]
 
@@ -31,7 +31,7 @@ _TOLD_BY_US = (CollectError.__name__, RoutingError.__name__, RuleError.__name__)
 def failure_of(end: RankEnd, *, world_size: int, timeout_s: float) -> PrismError | None:
     """The error that the end of a rank stands for; None where it ended as it should."""
     if end.timed_out:
-        how = f"was ended after {timeout_s:g} s (limit of a rank){told_of_slow(end.slow_imports)}"
+        how = f"was ended after {format_s(timeout_s)} (limit of a rank){told_of_slow(end.slow_imports)}"
         return _failed(end, how)
     summary = end.summary
     if summary is not None and summary["end"] == ENDED_OUT_OF_MEMORY:

@@ -31,6 +31,7 @@ from prismcore.launch.output import OutputPassing, RankOutput, TellOutput
 from prismcore.launch.pauses import Pauses
 from prismcore.launch.processes import is_stopped, kill_group, signal_name
 from prismcore.launch.protocol import Channel, Values, is_leaving, read_record, write_record
+from prismcore.units import format_s
 
 __all__ = ["Launcher", "RankEnd"]
 
@@ -338,7 +339,7 @@ class Launcher:
             if not self._poll(_POLL_S) and self._clock() > until:
                 raise CollectError(
                     f"the process that starts the ranks ({self._process.pid}) has not started them within "
-                    f"{limit_s:g} s; is it stopped?"
+                    f"{format_s(limit_s)}; is it stopped?"
                 )
 
     def ends(self) -> list[RankEnd]:
@@ -412,7 +413,7 @@ class Launcher:
             if self._clock() - began > limit_s:
                 stopped = is_stopped(self._process.pid)
                 raise CollectError(
-                    f"{doing} has not ended within {limit_s:g} s, before any rank has started"
+                    f"{doing} has not ended within {format_s(limit_s)}, before any rank has started"
                     f"{': a signal or a debugger has stopped the process' if stopped else ''}; look for a "
                     f"sleep, an endless loop or input that never comes{self._or_longer()}"
                 )
@@ -480,8 +481,8 @@ class Launcher:
                 self._send({"kill": rank})
             if over_s > _ANSWER_S:
                 raise CollectError(
-                    f"rank {rank} has not ended within {self._rank_timeout_s:g} s (limit of a rank), and the "
-                    f"process that starts the ranks ({self._process.pid}) does not end it; is it stopped?"
+                    f"rank {rank} has not ended within {format_s(self._rank_timeout_s)} (limit of a rank), and "
+                    f"the process that starts the ranks ({self._process.pid}) does not end it; is it stopped?"
                 )
 
     @staticmethod
