@@ -108,8 +108,8 @@ class OtherMachines:
             if waited_s - self._pauses[number - 1].within(waited_s) > self._limit_s:
                 raise EmulateError(
                     f"machine {number} has not told within {format_s(self._limit_s)} what "
-                    f"{named_ranks(ranks)} left, though all programs are over; look at what prism emulate wrote there, and "
-                    "whether it is stopped"
+                    f"{named_ranks(ranks)} left, though all programs are over; look at what prism emulate "
+                    "wrote there, and whether it is stopped"
                 )
             time.sleep(_POLL_S)
         for machine in self.machines:

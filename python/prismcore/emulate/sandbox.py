@@ -159,8 +159,8 @@ class SandboxRanks:
         if time.monotonic() - self._impatient_since < _DIAGNOSIS_S:
             return False
         raise EmulateError(
-            f"rank {rank} has launched nothing for {format_s(self._silence_s)}{self._stopped(rank)}; expected "
-            "ops of its program: look for a sleep, an endless loop or input that never comes, or allow more "
+            f"rank {rank} has launched nothing for {format_s(self._silence_s)}{self._stopped(rank)}; "
+            "expected ops of its program: look for a sleep, an endless loop or input that never comes, or allow more "
             f"(--silence){told_of_slow(self._launcher.slow_imports)}"
         )
 
@@ -273,7 +273,8 @@ class SandboxRanks:
         place = "a rule or another thread" if self._has_rules else "another thread"
         return EmulateError(
             f"rank {rank} has come to the end of its program but left no record within "
-            f"{format_s(self._silence_s)}{self._stopped(rank)}; look for {place} of it that does not return, or allow more (--silence)"
+            f"{format_s(self._silence_s)}{self._stopped(rank)}; look for {place} of it that does not "
+            "return, or allow more (--silence)"
         )
 
     def _stopped(self, rank: int) -> str:
