@@ -160,8 +160,8 @@ class SandboxRanks:
             return False
         raise EmulateError(
             f"rank {rank} has launched nothing for {format_s(self._silence_s)}{self._stopped(rank)}; "
-            "expected ops of its program: look for a sleep, an endless loop or input that never comes, or allow more "
-            f"(--silence){told_of_slow(self._launcher.slow_imports)}"
+            "expected ops of its program: look for a sleep, an endless loop or input that never comes, or "
+            f"allow more (--silence){told_of_slow(self._launcher.slow_imports)}"
         )
 
     def give_up(self, failed: Collection[int]) -> None:

@@ -482,7 +482,8 @@ class Launcher:
             if over_s > _ANSWER_S:
                 raise CollectError(
                     f"rank {rank} has not ended within {format_s(self._rank_timeout_s)} (limit of a rank), "
-                    f"and the process that starts the ranks ({self._process.pid}) does not end it; is it stopped?"
+                    f"and the process that starts the ranks ({self._process.pid}) does not end it; is it "
+                    "stopped?"
                 )
 
     @staticmethod
