@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Sequence
 
 from prismcore.errors import TraceError
-from prismcore.traces.chakra import ChakraNode, ChakraTrace
+from prismcore.traces.chakra import ChakraTrace
+from prismcore.traces.chakra_node import ChakraNode
 
 __all__ = ["Ordered", "ordered"]
 
