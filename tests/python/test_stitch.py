@@ -181,6 +181,17 @@ def test_clocks_are_found_over_neighbours(data):
     assert (rows.end_ns == before - np.array(offsets)[rows.rank]).all()
 
 
+def test_clocks_beyond_all_time_are_refused():
+    table, keys = [], []
+    for a in range(4):
+        for rank, end in ((a, 0), (a + 1, 2**60)):
+            table.append((rank, 0, 0, end, end))
+            keys.append(a)
+    order = sorted(range(len(table)), key=lambda i: table[i][0])
+    with pytest.raises(prismcore.errors.TraceError, match="expected clocks of one time"):
+        find_clocks(rows_of([table[i] for i in order]), meet(np.array(keys)[order]))
+
+
 def test_ranks_that_never_met_have_clocks_of_their_own():
     rows = rows_of([(rank, 0, 0, 0, 9 * MS * (rank + 1)) for rank in range(4)])
     loose = np.array([True, True, False, False])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from prismcore.errors import TraceError
 from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.rows import Ints, Rows
 
@@ -18,6 +19,7 @@ __all__ = ["Clocks", "find_clocks", "on_one_clock", "set_clocks"]
 
 #: Of fewer meetings than that the spread says nothing.
 FEW = 3
+MOST_NS = 2**61
 
 
 @dataclass(kw_only=True, slots=True)
@@ -40,7 +42,8 @@ def find_clocks(rows: Rows, meetings: Meetings, loose: npt.NDArray[np.bool_] | N
     """Clocks of the ranks of ``rows``.
 
     ``loose``: rows of meetings whose members need not end together (the sender of a message may leave
-    first): they count only where nothing else links two ranks.
+    first): they count only where nothing else links two ranks. Raises TraceError for clocks that differ
+    beyond what 64 bits hold.
     """
     ranks = np.unique(rows.rank)
     edges = _edges(rows, meetings, loose)
@@ -68,6 +71,11 @@ def find_clocks(rows: Rows, meetings: Meetings, loose: npt.NDArray[np.bool_] | N
         for rank in reached:  # grows
             for other, offset in links.get(rank, ()):
                 if other not in offsets:
+                    if abs(offsets[rank] + offset) > MOST_NS:
+                        raise TraceError(
+                            f"ranks {lowest} and {other}: clocks more than {MOST_NS:,} ns apart found, "
+                            "expected clocks of one time"
+                        )
                     offsets[other], component[other] = offsets[rank] + offset, lowest
                     reached.append(other)
     return Clocks(
