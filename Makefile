@@ -86,8 +86,9 @@ bench: install ## benchmarks at small sizes; those that need public traces only 
 	$(PY) benchmarks/spare_vs_torchft.py --kills 1
 	$(PY) benchmarks/spare_overhead.py --groups 4 --rounds 1 --steps 10
 	$(PY) benchmarks/spare_soak.py --steps 60
-	@set -e; if [ -n "$$PRISM_DATA" ]; then for b in accuracy/run kernel_accuracy host_cost; do \
-	  $(PY) benchmarks/$$b.py; done; fi
+	@set -e; if [ -n "$$PRISM_DATA" ]; then \
+	  $(PY) benchmarks/accuracy/run.py $(addprefix --only ,straggler kineto calibrate collectives); \
+	  for b in kernel_accuracy host_cost; do $(PY) benchmarks/$$b.py; done; fi
 
 clean:
 	rm -rf build dist python/prismcore/_core*.so python/prismcore/_core.pyi python/prismcore/lib

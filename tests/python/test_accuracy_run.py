@@ -78,6 +78,7 @@ def test_reports_quote_the_figures_of_the_file(run):
         "Megatron TP 8|DLRM",
         "TP 8 calibrated",
         "A100 all-reduce|A100 Megatron TP 8|A100 MoE run",
+        "A100 without a GPU",
     ],
 )
 def test_the_page_has_the_figures_of_the_file(run, sets):

@@ -116,5 +116,6 @@ def test_default_cluster_for_a_device(device: str):
 
 
 def test_no_default_cluster_for_an_unknown_device():
-    with pytest.raises(ProfileError, match=r"device 'tpu'.*a100, b200, h100, h200.*--cluster"):
+    known = "a100, a100-megatron-deepspeed, b200, h100, h200"
+    with pytest.raises(ProfileError, match=rf"device 'tpu'.*{known}.*--cluster"):
         default_cluster_for("tpu")

@@ -36,7 +36,7 @@ def test_shipped_profiles_reach_the_core_unchanged(name):
 
 
 def test_the_known_devices_ship():
-    assert device_profiles() == ["a100", "b200", "h100", "h200"]
+    assert device_profiles() == ["a100", "a100-megatron-deepspeed", "b200", "h100", "h200"]
     assert {f.name for f in dataclasses.fields(Efficiency)} == set(kernel_families()) - {"unknown"}
 
 
@@ -63,7 +63,8 @@ def test_every_figure_has_its_source_or_says_that_it_is_assumed(name):
 
 
 def test_an_unknown_device_is_answered_with_the_known_ones():
-    with pytest.raises(ProfileError, match=r"'h101'.*a100, b200, h100, h200.*did you mean 'h100'"):
+    known = "a100, a100-megatron-deepspeed, b200, h100, h200"
+    with pytest.raises(ProfileError, match=rf"'h101'.*{known}.*did you mean 'h100'"):
         load_device("virtual:h101")
     with pytest.raises(ProfileError, match="No such file"):
         load_device("nowhere/x.toml")

@@ -45,7 +45,13 @@ __all__ = [
 FOLDER = Path(__file__).parent / "clusters"
 
 # Virtual device -> the machine it is usually sold in.
-_DEFAULTS = {"a100": "a100-8x", "h100": "h100-8x", "h200": "h200-8x", "b200": "b200-8x"}
+_DEFAULTS = {
+    "a100": "a100-8x",
+    "a100-megatron-deepspeed": "a100-8x",
+    "h100": "h100-8x",
+    "h200": "h200-8x",
+    "b200": "b200-8x",
+}
 
 _BASE = re.compile(r"^\s*[\"']?base[\"']?\s*=", re.MULTILINE)
 

@@ -1,7 +1,8 @@
 """Device profiles: what the virtual GPU is, and what kernels and calls cost on it.
 
-A profile is a TOML file (``docs/profiles.md``); ``h100``, ``h200``, ``a100`` and ``b200`` ship with the
-package. Rates are operations or bytes a second, times integer nanoseconds, sizes bytes.
+A profile is a TOML file (``docs/profiles.md``); ``h100``, ``h200``, ``a100``, ``b200`` and
+``a100-megatron-deepspeed`` ship with the package. Rates are operations or bytes a second, times integer
+nanoseconds, sizes bytes.
 """
 
 from __future__ import annotations
