@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prismcore.graph import OpKind
+from prismcore.stitch.clocks import FEW
 from prismcore.stitch.rows import Rows
 from prismcore.traces.collectives import UNEVEN, Collective, Group, rank_list
 from prismcore.traces.meeting_times import possible, shifts, table_of
@@ -54,12 +55,13 @@ def has_numbers(of_rank: dict[int, list[Collective]]) -> bool:
 
 
 def aligned(
-    series: Sequence[list[Collective]], times: Rows | None
+    series: Sequence[list[Collective]], times: Rows | None, *, least: int = FEW
 ) -> tuple[list[list[Collective]], bool] | None:
     """Of lists that differ in length the parts that can be the same collectives, and whether they are
     the last ones (a trace began later) or the first ones (it ended earlier); None: neither can.
 
-    Without times only lists of one length are the same.
+    ``least``: collectives that must agree on clocks that differ. Without times only lists of one length
+    are the same.
     """
     common = min(len(one) for one in series)
     if all(len(one) == common for one in series):
@@ -71,7 +73,7 @@ def aligned(
         if times is None or len({tuple(c.kind for c in one) for one in parts}) > 1:
             continue
         start, end = table_of(times, parts)
-        if possible(start, end) or possible(start, end, shifted=True):
+        if possible(start, end) or possible(start, end, shifted=True, least=least):
             rest = end - shifts(end)
             found.append((float(np.ptp(rest, axis=0).mean()), parts, last))
     if not found:

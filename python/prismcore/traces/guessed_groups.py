@@ -21,6 +21,8 @@ from prismcore.traces.meeting_times import possible, table_of
 __all__ = ["guessed"]
 
 MOST_SINGLE = 256  # lists that are tried one by one
+#: So many collectives must agree on a clock that differs, before it is believed beside the members.
+MANY = 8
 #: How much longer, in transfers, others must wait in a smaller set before it is taken for part of a larger.
 OUTSIDE = 0.5
 
@@ -112,8 +114,12 @@ def _split(alike: list[_List], times: Rows, clocks: Clocks | None) -> list[_Gues
     else:
         start, end = table_of(times, [collectives for _, _, collectives in alike])
         linked = clocks is not None and len(set(clocks.component[np.searchsorted(clocks.ranks, ranks)])) == 1
-        # Stages of a pipeline send alike, some time apart: only clocks that are known tell them from members.
-        sets = _sets(start, end, size=first.size, may_differ=not (linked or first.guessed))
+        if first.guessed:
+            # Ranks of a pipeline that send alike, some time apart or at the same time, are no members of
+            # one communicator: all ranks that did so, on clocks as they are known, or none.
+            sets = [[*range(len(alike))]] if possible(start, end) else [[i] for i in range(len(alike))]
+        else:
+            sets = _sets(start, end, size=first.size, may_differ=not linked)
     guesses = []
     for members in sets:
         group = Group(ranks=tuple(int(ranks[i]) for i in members), series=[alike[i][2] for i in members])
@@ -135,7 +141,7 @@ def _sets(start: Ints, end: Ints, *, size: int | None, may_differ: bool) -> list
         return [[*map(int, one)] for one in found]
     if may_differ and sizes:
         for whole in _even_sets(count, sizes[0]):
-            if possible(start[whole], end[whole], shifted=True) and (
+            if possible(start[whole], end[whole], shifted=True, least=MANY) and (
                 found is None or _waits_outside(start, end, found)
             ):
                 return [[*map(int, one)] for one in whole]
@@ -187,7 +193,7 @@ def _with_late(guesses: list[_Guess], times: Rows) -> list[_Guess]:
         if joined is None:
             out.append(guess)
             continue
-        fitting = aligned([*joined.group.series, *guess.group.series], times)
+        fitting = aligned([*joined.group.series, *guess.group.series], times, least=MANY)
         parts = fitting[0] if fitting else []
         ranks = (*joined.group.ranks, *guess.group.ranks)
         by_rank = sorted(range(len(ranks)), key=lambda i: ranks[i])
@@ -211,7 +217,7 @@ def _joins(other: _Guess, guess: _Guess, times: Rows) -> bool:
         return False
     if first.size is not None and len(of.ranks) >= first.size:
         return False
-    return aligned([*of.series, *one.series], times) is not None
+    return aligned([*of.series, *one.series], times, least=MANY) is not None
 
 
 def _tell(guesses: Sequence[_Guess], present: int, warnings: list[str]) -> None:

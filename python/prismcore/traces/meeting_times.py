@@ -13,8 +13,8 @@ from prismcore.traces.collectives import Collective
 
 __all__ = ["possible", "shifts", "table_of"]
 
-#: Ends of one collective on one clock: some 50 us apart at most (docs/traces.md).
-TOGETHER_NS = 100_000
+#: Ends of one collective on one clock: 50 us apart at most (8 ranks of one node) (docs/traces.md).
+TOGETHER_NS = 60_000
 
 
 def table_of(times: Rows, series: Sequence[Sequence[Collective]]) -> tuple[Ints, Ints]:
@@ -29,18 +29,18 @@ def shifts(end: Ints) -> Ints:
     return found
 
 
-def possible(start: Ints, end: Ints, *, shifted: bool = False) -> bool:
+def possible(start: Ints, end: Ints, *, shifted: bool = False, least: int = FEW) -> bool:
     """Whether nearly all columns of [..., ranks, collectives] can be one collective: nobody leaves before
     another comes, and all leave together.
 
-    ``shifted``: clocks may differ, by what most of the ends say; that needs some collectives, and ends
-    that then agree to a small part of the time that they lie apart.
+    ``shifted``: clocks may differ, by what most of the ends say; that needs ``least`` collectives, and
+    ends that then agree to a small part of the time that they lie apart.
     """
     if end.shape[-1] == 0:
         return False
     limit = TOGETHER_NS
     if shifted:
-        if end.shape[-1] < FEW:
+        if end.shape[-1] < least:
             return False
         start, end = start - shifts(end), end - shifts(end)
         limit = min(limit, int(np.ptp(end, axis=-1).min()) // 20)
