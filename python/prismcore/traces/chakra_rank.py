@@ -10,7 +10,7 @@ from prismcore.graph.op import MOST_BYTES
 from prismcore.traces.chakra import ChakraTrace
 from prismcore.traces.chakra_node import COMM_TYPES, NODE_TYPES, ChakraNode
 from prismcore.traces.chakra_order import ordered
-from prismcore.traces.collectives import Collective
+from prismcore.traces.collectives import Collective, Members
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
 from prismcore.traces.plain_values import distinct, whole
@@ -168,7 +168,7 @@ class RankNodes:
             )
         name, members = self._communicator(node)
         if members is None or other not in members:
-            name, members = "messages", tuple(range(self.world))
+            name, members = "messages", range(self.world)
         if other not in members:
             raise TraceError(f"{self._named(node)}: rank {other} found, expected 0 to {self.world - 1}")
         provenance, duration = self._duration(node)
@@ -231,14 +231,14 @@ class RankNodes:
             name = name.split()[0]
         return self.lanes.setdefault(name, len(self.lanes) + 1)
 
-    def _communicator(self, node: ChakraNode) -> tuple[str, tuple[int, ...] | None]:
+    def _communicator(self, node: ChakraNode) -> tuple[str, Members | None]:
         group = self._group(node)
         label = str(node.attributes.get("communicator", group or "world"))
         if group in self.members:
             return label, self.members[group]
         dims = node.attributes.get("involved_dim")
         if group in ("", "0") and (not isinstance(dims, list) or all(dims)):
-            return label, tuple(range(self.world))
+            return label, range(self.world)
         return (label if group else f"dimensions {dims}"), None
 
     def _group(self, node: ChakraNode) -> str:

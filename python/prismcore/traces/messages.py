@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from prismcore.traces.collectives import Members
+
 __all__ = ["Message", "match_messages"]
 
 
@@ -13,7 +15,7 @@ class Message:
     """One side of a message, as its rank saw it."""
 
     row: int
-    communicator: tuple[str, tuple[int, ...]]  #: name, members
+    communicator: tuple[str, Members]  #: name, members
     source: int
     target: int
     sends: bool  #: the row is the sender's

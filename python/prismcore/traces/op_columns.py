@@ -16,7 +16,7 @@ from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows
 from prismcore.stitch.timing import Timing
 from prismcore.stitch.waits import Waits
-from prismcore.traces.collectives import Collective, find_meetings
+from prismcore.traces.collectives import Collective, Members, find_meetings, with_trace
 from prismcore.traces.messages import Message, match_messages
 
 __all__ = ["HOST", "OpColumns"]
@@ -49,7 +49,7 @@ class OpColumns:
     labels: list[str] = field(default_factory=list)  #: of iterations
     collectives: dict[int, list[Collective]] = field(default_factory=dict)  #: by rank, in order
     messages: list[Message] = field(default_factory=list)
-    unmeasured: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    unmeasured: dict[int, Members] = field(default_factory=dict)
     """Rows of communication without a duration, and the ranks that take part."""
     late: set[int] = field(default_factory=set)  #: ranks whose traces begin after those of others
 
@@ -142,6 +142,7 @@ class OpColumns:
         ref, peer = np.where(found.ref >= 0, found.ref, _ints(self.kernel)), _ints(self.root)
         communicators = list(found.communicators)
         ids: dict[tuple[str, tuple[int, ...]], int] = {}
+        keys: dict[tuple[str, Members], tuple[str, tuple[int, ...]]] = {}
         of = {message.row: message for message in self.messages}
         pairs, alone = match_messages(self.messages, set(present), self.warnings, self.late)
         for row in np.flatnonzero(peer >= 0).tolist():
@@ -150,8 +151,10 @@ class OpColumns:
         for send, receive in pairs:
             for row in (send, receive):
                 message = of[row]
-                name, members = message.communicator
-                key = (name, tuple(m for m in members if m in set(present)))
+                if message.communicator not in keys:
+                    name, members = message.communicator
+                    keys[message.communicator] = (name, with_trace(members, present))
+                key = keys[message.communicator]
                 ref[row] = ids.setdefault(key, len(communicators) + len(ids))
                 peer[row] = message.target if message.sends else message.source
             dtypes[receive] = dtypes[send]
@@ -182,7 +185,7 @@ class OpColumns:
         """Gives communication without a duration that of the model of ``prismcore.comm``, once sizes are
         matched; returns the number of these rows."""
         core = cluster.to_core()
-        known: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        known: dict[tuple[int, int, Members], int] = {}
         kinds, sizes = _ints(self.kind), ops.bytes
         for row, ranks in self.unmeasured.items():
             kind, size = OpKind(int(kinds[row])), int(sizes[row]) if sizes is not None else 0
