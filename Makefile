@@ -40,7 +40,7 @@ test-cpp: build
 test-python: install
 	$(PY) -m pytest -n 2 --dist loadfile
 
-soak: install ## SPARe's random kills with 100 seeds instead of 6, ordinary and deterministic sums: half an hour
+soak: install ## SPARe's random kills with 100 seeds instead of 6, ordinary and deterministic sums, and stops: an hour
 	PRISM_SPARE_SEEDS=100 $(PY) -m pytest tests/python/test_spare_session.py -k three_of_eight
 
 types: build ## mypy, strict on the package

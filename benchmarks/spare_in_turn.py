@@ -19,6 +19,7 @@ import json
 import os
 import statistics
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,9 @@ def of_torchft_ns() -> int:
     """Processor time of its threads in this process."""
     total = 0
     for thread in Path("/proc/self/task").iterdir():
-        if (thread / "comm").read_text().startswith("torchft"):
-            total += int((thread / "schedstat").read_text().split()[0])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if (thread / "comm").read_text().startswith("torchft"):
+                total += int((thread / "schedstat").read_text().split()[0])
     return total
 
 

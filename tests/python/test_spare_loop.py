@@ -391,6 +391,9 @@ def test_options_that_cannot_be(changes: dict[str, Any], words: str) -> None:
         SessionOptions(**good | changes)
     with pytest.raises(SpareError, match=r"agree_s = 0 found, expected more than 0 seconds"):
         Timeouts(agree_s=0)
+    with pytest.raises(SpareError, match=r"collective_s = None found, expected more than 0 seconds"):
+        Timeouts(collective_s=None)
+    assert Timeouts(begin_s=None).begin_s is None
 
 
 def test_no_parameters(begin: Any) -> None:

@@ -35,6 +35,7 @@ from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.terms import terms_of
 from prismcore.spare.runtime.transfer import receive_state, send_state
 from prismcore.spare.runtime.whole_report import NO_STATE
+from prismcore.spare.runtime.words import ms_since
 
 __all__ = ["Agreement"]
 
@@ -255,7 +256,7 @@ class Agreement:
             epoch=decision.epoch,
             members=list(decision.groups),
             quorum=quorum.number,
-            cost_ms=_ms(began),
+            cost_ms=ms_since(began),
         )
         if self._gave is not None:
             gave, self._gave = self._gave, None
@@ -420,7 +421,7 @@ class Agreement:
         sent = send_state(communicator, state, [ranks[m.group] for m in mine])
         if decision.base:  # else a training begins: nobody comes back
             joined = [m.group for m in mine]
-            self._gave = {"joined": joined, "source": place.group, "bytes": sent, "cost_ms": _ms(began)}
+            self._gave = {"joined": joined, "source": place.group, "bytes": sent, "cost_ms": ms_since(began)}
 
     def _settle(self, epoch: int) -> None:
         """What the membership ``epoch`` decided, if it was entered here, becomes the layout; a decision
@@ -472,7 +473,9 @@ class Agreement:
         trouble, self._trouble = self._trouble, None
         gone, self._gone = self._gone, []
         if trouble is not None:
-            self._emit("failure", lost=gone, how=trouble.how, detail=str(trouble), noticed_ms=_ms(trouble.at))
+            self._emit(
+                "failure", lost=gone, how=trouble.how, detail=str(trouble), noticed_ms=ms_since(trouble.at)
+            )
         elif gone:
             detail = "not there when the groups met between two steps"
             self._emit("failure", lost=gone, how="left", detail=detail, noticed_ms=0.0)
@@ -491,7 +494,7 @@ class Agreement:
             mine=int((plan.patches[:, 0] == self.group).sum()) if len(plan.patches) else 0,
             moved=len(plan.moves),
             digest=f"{plan.digest:016x}",
-            cost_ms=_ms(began),
+            cost_ms=ms_since(began),
         )
 
     def _close_communicator(self) -> None:
@@ -508,7 +511,3 @@ class Agreement:
 
     def _emit(self, event: str, **fields: Any) -> None:
         self._events.emit(event, step=self.step, **fields)
-
-
-def _ms(since: float) -> float:
-    return round((time.perf_counter() - since) * 1e3, 3)

@@ -28,6 +28,7 @@ from torchft.process_group import ProcessGroup, ProcessGroupGloo, ProcessGroupNC
 
 from prismcore.spare.runtime.bulletin_store import BulletinStore
 from prismcore.spare.runtime.guard import Guard, MembersLostError
+from prismcore.spare.runtime.words import first_line
 
 __all__ = ["Backend", "Communicator"]
 
@@ -229,7 +230,7 @@ class Communicator:
         try:
             work = start()
         except RuntimeError as error:
-            raise MembersLostError("collective", f"{what}: {_first_line(error)}") from error
+            raise MembersLostError("collective", f"{what}: {first_line(error)}") from error
         try:
             self._guard.wait(_waiter(work, self._backend), what)
         except BaseException:
@@ -239,7 +240,7 @@ class Communicator:
             work.wait()
             return
         except RuntimeError as error:
-            detail = f"{what}: {_first_line(error)}"
+            detail = f"{what}: {first_line(error)}"
         # A traceback would keep the work, and that the connections, by whose end others hear of it.
         del work
         raise MembersLostError("collective", detail)
@@ -331,7 +332,3 @@ def _wait_for_graves() -> None:
     """Python must not end within one."""
     for grave in tuple(_graves):
         grave.join()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -25,6 +25,7 @@ from prismcore.errors import MembershipError
 from prismcore.spare.runtime.bulletin import listen
 from prismcore.spare.runtime.guard import MembersLostError
 from prismcore.spare.runtime.links import Links
+from prismcore.spare.runtime.words import first_line
 
 __all__ = ["Alone", "Inside", "Ranks"]
 
@@ -148,10 +149,9 @@ class Ranks:
                 store, connection = _join(address, position, until)
                 sockets = {0: connection}
         except (OSError, RuntimeError, ValueError) as error:
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise MembershipError(
                 f"position {position} has not met the {positions} ranks of its group within {within_s:g} s "
-                f"({text}); expected all of them to begin a session with the same store"
+                f"({first_line(error)}); expected all of them to begin a session with the same store"
             ) from error
         ranks = cls(sockets, position=position, positions=positions, silent_s=silent_s, lost=lost)
         ranks._store = store  # others of the program may use it

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.membership import Report
+from prismcore.spare.runtime.words import first_line
 
 __all__ = ["Heard", "Lighthouse", "Quorum"]
 
@@ -133,11 +134,11 @@ class Lighthouse:
                     if refused_since is not None and now - refused_since > self._timeout_s:
                         raise MembershipError(
                             f"what answers at {self._address} does not speak torchft's protocol "
-                            f"({_first_line(error)}); expected torchft_lighthouse there"
+                            f"({first_line(error)}); expected torchft_lighthouse there"
                         ) from error
                     if now - began > wait_s:
                         raise MembershipError(
-                            f"no quorum within {wait_s:g} s ({_first_line(error)}): a group that is alive "
+                            f"no quorum within {wait_s:g} s ({first_line(error)}): a group that is alive "
                             f"does not ask for one; {self._address} shows who is there"
                         ) from error
                     if not is_late:
@@ -151,7 +152,7 @@ class Lighthouse:
                 if now - away_since > self._timeout_s:
                     raise MembershipError(
                         f"the lighthouse at {self._address} has not answered for {self._timeout_s:g} s "
-                        f"({_first_line(error)}); expected torchft_lighthouse to run there: start it again"
+                        f"({first_line(error)}); expected torchft_lighthouse to run there: start it again"
                     ) from error
                 self._client = None
                 time.sleep(_RETRY_S)
@@ -281,7 +282,3 @@ def _left(until: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

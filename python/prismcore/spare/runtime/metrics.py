@@ -27,7 +27,7 @@ _BUCKETS = [scale * 10.0**power for power in range(-3, 3) for scale in (1, 2, 5)
 
 _COUNTERS = {
     "commits": "Steps committed",
-    "lost_groups": "Groups lost, as this rank saw it; how: collective, heartbeat, timeout, left",
+    "lost_groups": "Groups lost, as this rank saw it; how: collective, heartbeat, timeout, inside, left",
     "plans": "Plans made after a failure; outcome: of the solver",
     "patched_parts": "Micro-batches computed in patches by this rank",
     "rejoined_groups": "Groups that came back or joined",

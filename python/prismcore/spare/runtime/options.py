@@ -50,7 +50,9 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is None and name == "begin_s":
+                continue
+            if value is None or not value > 0:
                 raise SpareError(f"{name} = {value} found, expected more than 0 seconds")
 
 

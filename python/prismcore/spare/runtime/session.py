@@ -24,6 +24,7 @@ from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.reduction import sum_in_order, sum_shares
 from prismcore.spare.runtime.running import RunningStep
 from prismcore.spare.runtime.seeds import seed_for, seed_torch
+from prismcore.spare.runtime.words import ms_since
 from prismcore.spare.runtime.work import Work
 
 __all__ = ["Expecting", "Session", "Stateful"]
@@ -238,7 +239,7 @@ class Session:
                 parts += len(lot)
             computing += time.perf_counter() - at
             if patching and parts:
-                self._emit("patch", parts=parts, cost_ms=_ms(at))
+                self._emit("patch", parts=parts, cost_ms=ms_since(at))
             at = time.perf_counter()
             try:
                 self._sum_and_commit()
@@ -258,7 +259,7 @@ class Session:
             at=agreement.step - 1,
             loss=self._loss,
             parts=self._running.num_done,
-            step_ms=_ms(began),
+            step_ms=ms_since(began),
             compute_ms=round(computing * 1e3, 3),
             reduce_ms=round(reducing * 1e3, 3),
             epoch=agreement.epoch,
@@ -475,7 +476,3 @@ class Session:
             self._emit("stop", reason="closed" if wait else "failed")
             if self._closes_events:
                 self._events.close()
-
-
-def _ms(since: float) -> float:
-    return round((time.perf_counter() - since) * 1e3, 3)
