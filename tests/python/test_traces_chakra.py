@@ -178,6 +178,18 @@ def test_messages_that_wait_for_each_other_are_named_by_the_replay(tmp_path):
     assert "recv" in str(caught.value)
 
 
+def test_collectives_and_messages_of_one_group_share_its_communicator(tmp_path):
+    """What meets nobody is on a communicator of the rank alone; two of these are one."""
+    nodes = [
+        collective(1, ALL_REDUCE, 64, micros=7),
+        node(2, "COMM_SEND", comm_src=0, comm_dst=5, comm_size=8, micros=3),
+    ]
+    write(tmp_path / "trace.0.et", nodes, world_size=6)
+    graph, _ = graph_of([tmp_path / "trace.0.et"])
+    assert len(graph.rank(0).bindings) == graph.num_communicators == 1
+    assert replay(graph).iteration_time_ns.tolist() == [7000]
+
+
 def test_start_times_order_a_stream(tmp_path):
     nodes = [comp(1, 5, start=200), comp(2, 7, start=100), collective(3, ALL_REDUCE, 8, deps=[2], micros=1)]
     graph, _ = graph_of(ranks(tmp_path, nodes))

@@ -218,7 +218,9 @@ def _bind(
 ) -> list[tuple[int, int]]:
     """Puts communicator slots and relative peers of a rank into its ops; returns its bindings."""
     talks = np.flatnonzero(made["kind"] >= OpKind.ALL_REDUCE)
-    used, inverse = np.unique(made["ref"][talks], return_inverse=True)
+    # Communicators of one name and the same members are one: a rank has one slot for it.
+    _, first, same = np.unique(ids, return_index=True, return_inverse=True)
+    used, inverse = np.unique(first[same.reshape(-1)][made["ref"][talks]], return_inverse=True)
     slots = inverse.reshape(-1)
     made["ref"][talks] = slots
     positions = [communicators[communicator][1].index(rank) for communicator in used.tolist()]
