@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "graph/bound_twice.h"
 #include "graph/builder_impl.h"
 #include "graph/op_check.h"
 
@@ -182,6 +183,12 @@ void GraphBuilder::Impl::check_bindings(std::uint32_t rank, std::span<const Bind
       fail("an op names position or relative peer " + std::to_string(wanted[slot] - 1) + " of " +
            title() + ", which has " + std::to_string(members.size()) + " members");
     }
+  }
+  if (const auto twice = bound_twice(given)) {
+    throw GraphError(in_rank(rank) + "slots " + std::to_string(twice->first) + " and " +
+                     std::to_string(twice->second) + " are both of communicator '" +
+                     std::string(strings[communicators.name(given[twice->first].communicator)]) +
+                     "', expected one slot for each");
   }
 }
 

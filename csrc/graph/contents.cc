@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/bound_twice.h"
 #include "graph/image.h"
 #include "graph/op_check.h"
 
@@ -248,6 +249,11 @@ class Contents {
         fail(rank + ": slot " + number(i - from) + " says position " + number(binding.position) +
              " of communicator " + number(binding.communicator) + ", where the rank is not");
       }
+    }
+    if (const auto twice = bound_twice(g_.bindings.subspan(from, count))) {
+      fail(rank + ": slots " + number(twice->first) + " and " + number(twice->second) +
+           " are both of communicator " + number(g_.bindings[from + twice->first].communicator) +
+           ", expected one slot for each");
     }
     if (needs.sizes.size() > count) {
       fail(rank + ": " + number(count) + " communicator slots found, its program uses " +

@@ -208,6 +208,11 @@ TEST_CASE("what does not fit is named and changes nothing") {
   CHECK_THROWS_AS(builder.set_rank(2, {}, {}), GraphError);
   CHECK_THROWS_AS(builder.set_rank(0, {}, std::vector<Binding>{{world, 1}}), GraphError);
   CHECK_THROWS_AS(builder.set_rank(0, {}, std::vector<Binding>{{9, 0}}), GraphError);
+  CHECK_THROWS_WITH_AS(
+      builder.set_rank(0, {}, std::vector<Binding>{{world, 0}, {1, 0}, {world, 0}}),
+      "rank 0: slots 0 and 2 are both of communicator 'world', expected one slot "
+      "for each",
+      GraphError);
   CHECK_THROWS_AS(builder.program_of(0), GraphError);
   CHECK_THROWS_AS(builder.merge(ring(), RankOrigin::ran), GraphError);
 

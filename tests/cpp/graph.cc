@@ -265,6 +265,7 @@ TEST_CASE("every index a reader follows is checked behind right checksums") {
   CHECK(contains(error_with(Section::bindings, 0, Binding{5, 0}), "bindings[0]: 5"));
   CHECK(contains(error_with(Section::bindings, 0, Binding{0, 9}), "where the rank is not"));
   CHECK(contains(error_with(Section::bindings, 0, Binding{0, 1}), "where the rank is not"));
+  CHECK(contains(error_with(Section::bindings, 1, Binding{0, 0}), "slots 0 and 1 are both"));
   CHECK(contains(error_with(Section::communicator_names, 0, u32{99}), "communicator_names[0]"));
   CHECK(contains(error_with(Section::communicator_offsets, 1, u64{0}), "communicator_offsets"));
   CHECK(contains(error_with(Section::communicator_members, 0, u32{4}), "communicator_members[0]"));
