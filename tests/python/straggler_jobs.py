@@ -20,6 +20,7 @@ COLUMNS = (
     "gmc",
 )
 TRAIN = "forward-compute", "backward-compute"
+UNRECORDED = "loss"
 # Where messages block, those of opposite directions are one launch, as in Megatron: else they would deadlock.
 FUSED = {("forward-send", "backward-recv"), ("backward-send", "forward-recv")}
 
@@ -52,6 +53,7 @@ class Job:
     blocking: bool
     ops: list  # by step: list of Op in the order of each rank
     tp: int = 1
+    loss: bool = False  # the last stage meets after its last backward, which no row tells
 
     def rank(self, dp, stage):
         return (stage * self.dp + dp) * self.tp
@@ -135,6 +137,10 @@ def rank_program(job, dp, stage, draw):
             add(f"{name}-send", (name, dp, model_chunk, micro_batch), needs=(compute,), lane=f"{name}-send")
     add("gc", needs=(latest["compute"],), lane="gc").length = 0
     flushed = [latest[k] for k in latest if k != "gc"]
+    if job.loss and stage == job.pp - 1:
+        met = add(UNRECORDED, ("loss",), needs=flushed, lane="compute")
+        met.gap = met.length = 0
+        flushed.append(met)
     add("layernorm-grads-all-reduce", needs=flushed, lane="compute")
     if stage in (0, job.pp - 1) and job.pp > 1:
         add("embedding-grads-all-reduce", ("embedding", dp), lane="compute")
@@ -153,10 +159,14 @@ def rank_program(job, dp, stage, draw):
     return ops
 
 
-def make_job(seed, *, dp=2, pp=2, vpp=1, micro_batches=(4, 4), blocking=True, steps=2, spread=0.3, tp=1):
+def make_job(
+    seed, *, dp=2, pp=2, vpp=1, micro_batches=(4, 4), blocking=True, steps=2, spread=0.3, tp=1, loss=False
+):
     """A job of random lengths; each type has its own scale, each worker its own speed."""
     rng = random.Random(seed)
-    job = Job(dp=dp, pp=pp, vpp=vpp, micro_batches=list(micro_batches), blocking=blocking, ops=[], tp=tp)
+    job = Job(
+        dp=dp, pp=pp, vpp=vpp, micro_batches=list(micro_batches), blocking=blocking, ops=[], tp=tp, loss=loss
+    )
     speed = {job.rank(d, s): rng.uniform(1, 1 + spread) for d in range(dp) for s in range(pp)}
     scale = {"forward-compute": 20_000_000, "backward-compute": 40_000_000}
 
@@ -220,7 +230,7 @@ def rows(job, *, absent=(), ids=None):
             if job.rank(dp, stage) in absent:
                 continue
             seen = {}
-            for op in program:
+            for op in (op for op in program if op.type != UNRECORDED):
                 number = seen[op.type] = seen.get(op.type, -1) + 1
                 values = (
                     dp,

@@ -60,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     from prismcore.replay import replay
     from prismcore.report.expected_error import expected_error
-    from prismcore.report.warnings import graph_warnings, iteration_warnings
+    from prismcore.report.warnings import gap_warnings, graph_warnings, iteration_warnings
 
     graph = open_graph(args.graph)
     check_ranks(graph, args.ranks or (), "--ranks")
@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if perturbation.is_none:
         result.warnings += iteration_warnings(result)
+    else:
+        result.warnings += gap_warnings(graph, result)
     result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
     expected = expected_error(
         graph,

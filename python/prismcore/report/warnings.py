@@ -13,9 +13,10 @@ from prismcore.replay import SPLIT_KEYS, ReplayResult, replay
 from prismcore.report.units import format_ns
 from prismcore.report.words import short_name
 
-__all__ = ["collection_warnings", "graph_warnings", "iteration_warnings", "unknown_kernels"]
+__all__ = ["collection_warnings", "gap_warnings", "graph_warnings", "iteration_warnings", "unknown_kernels"]
 
 _ALIKE = 0.05
+_GAPS = 0.05  # of a rank's time
 _PARTS = {
     "compute_ns": "compute",
     "exposed_communication_ns": "exposed communication",
@@ -23,6 +24,7 @@ _PARTS = {
     "host_ns": "waiting for the host",
     "idle_ns": "idle time",
 }
+_SPAN = [SPLIT_KEYS.index(part) for part in _PARTS]  # add up to a rank's iteration
 
 NAMED = 5
 
@@ -85,6 +87,22 @@ def iteration_warnings(result: ReplayResult) -> list[str]:
         f"{format_ns(int(times[longest]))}, iteration {shown[1] + 1} {format_ns(int(times[shortest]))}, "
         f"above all in {_PARTS[part]} ({first} and {second}, mean over ranks); where set-up reaches into the "
         "second (DDP rebuilds its buckets there), collect more: prism collect --iterations N"
+    ]
+
+
+def gap_warnings(graph: Graph, result: ReplayResult) -> list[str]:
+    """Of a perturbed replay of an import: how much of it are gaps, which no perturbation changes."""
+    total = result.splits[:, :, _SPAN].sum(axis=(1, 2))
+    if "imported_from" not in graph.metadata or not result.splits.size or not total.all():
+        return []
+    shares = result.splits[:, :, SPLIT_KEYS.index("idle_ns")].sum(axis=1) / total
+    worst = int(np.argmax(shares))
+    if shares[worst] < _GAPS:
+        return []
+    return [
+        f"{100 * shares[worst]:.1f} % of the time of rank {int(result.ranks[worst])} "
+        f"({100 * shares.mean():.1f} % in the mean over ranks) are gaps kept as measured; one that was a "
+        "wait for what the trace does not hold stays whatever the perturbation (docs/traces.md, Gaps)"
     ]
 
 

@@ -25,19 +25,20 @@ _HOST = (OpKind.HOST_GAP, OpKind.HOST_CALLBACK)
 
 @dataclass(kw_only=True, slots=True)
 class _Program:
-    """One rank: its ops and for each its class, -1 for none."""
+    """One rank: its ops and for each its class, -1 for none, and whether it stays in the replays."""
 
     rank: int
     ops: OpArray
     bindings: npt.NDArray[np.void]
     classes: npt.NDArray[np.int64]
+    stays: _Bools
 
 
 class WhatIf:
     """Replays of a graph with other durations, all through the one engine.
 
-    In these replays no host delays the device: gaps, host callbacks and the host time of ops are left
-    out, so that slowdowns are those of what devices and links do.
+    In these replays no host delays the device: gaps, host callbacks, the host time of ops and meetings that
+    an import found unrecorded are left out, so that slowdowns are those of what devices and links do.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -111,15 +112,22 @@ class WhatIf:
         tails = np.zeros(len(more), dtype=ops.dtype)
         tails["kind"], tails["dtype"] = OpKind.HOST_CALLBACK, DataType.NONE
         tails["stream"], tails["duration_ns"] = ops["stream"][more], longer[launch[more]]
-        stays = ~np.isin(ops["kind"], _HOST)
-        kept = np.cumsum(np.append(0, stays))
+        kept = np.cumsum(np.append(0, program.stays))
         behind = np.append(first[1:], len(ops))[launch[more]]
-        return np.insert(ops[stays], kept[behind], tails)
+        return np.insert(ops[program.stays], kept[behind], tails)
 
     def _program(self, rank: int) -> _Program:
         ops = self._graph.ops(rank)
         bindings = self._graph.rank(rank).bindings
         classes = np.full(len(ops), -1, dtype=np.int64)
+        unrecorded = self._graph.metadata.get("unrecorded_meetings", ())
+        slots = [
+            i
+            for i, c in enumerate(bindings["communicator"].tolist())
+            if self._graph.communicator(c).name in unrecorded
+        ]
+        stays = ~np.isin(ops["kind"], _HOST)
+        stays &= (ops["kind"] < OpKind.ALL_REDUCE) | ~np.isin(ops["ref"], slots)
         kind = ops["kind"]
         for ref in np.unique(ops["ref"][kind == OpKind.KERNEL]).tolist():
             chosen = (kind == OpKind.KERNEL) & (ops["ref"] == ref)
@@ -134,7 +142,9 @@ class WhatIf:
                 for size in np.unique(ops["bytes"][on & (sort == which)]).tolist():
                     chosen = on & (sort == which) & (ops["bytes"] == size)
                     classes[chosen] = self._class(OpKind(which).name, name, size)
-        return _Program(rank=rank, ops=ops, bindings=bindings.view(BINDING_DTYPE), classes=classes)
+        return _Program(
+            rank=rank, ops=ops, bindings=bindings.view(BINDING_DTYPE), classes=classes, stays=stays
+        )
 
     def _class(self, sort: str, name: str, size: int) -> int:
         return self._classes.setdefault((sort, name, size), len(self._classes))

@@ -24,7 +24,7 @@ from prismcore.traces.job_sizes import JobSizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OPERATIONS", "Operation", "StragglerTrace", "read_straggler"]
+__all__ = ["OPERATIONS", "UNRECORDED", "Operation", "StragglerTrace", "read_straggler"]
 
 
 class Operation(IntEnum):
@@ -44,6 +44,8 @@ class Operation(IntEnum):
     OPTIMIZER = 11
     GC = 12
     SEPARATE_GRADS_ALL_REDUCE = 13
+    STAGE_MEETING = 14  # these two are in no file: straggler_unrecorded.py
+    PIPELINE_MEETING = 15
 
     @property
     def label(self) -> str:
@@ -51,7 +53,10 @@ class Operation(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-OPERATIONS = tuple(operation.label for operation in Operation)
+#: Meetings that no file holds, in the order in which ranks come to them.
+UNRECORDED = (Operation.STAGE_MEETING, Operation.PIPELINE_MEETING)
+#: As files name them, by number.
+OPERATIONS = tuple(o.label for o in Operation if o not in UNRECORDED)
 
 MOST_SECONDS = 1e6  # 11 days; a step is far below, and sums of many stay far below 2^63 ns
 MOST_RANK = 2**24 - 1  # what a graph may hold

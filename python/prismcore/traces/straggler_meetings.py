@@ -10,7 +10,7 @@ from prismcore.graph import OpKind
 from prismcore.stitch.meetings import Meetings, first_believed, meet
 from prismcore.stitch.programs import RowOps
 from prismcore.stitch.rows import Ints
-from prismcore.traces.straggler import OPERATIONS, Operation
+from prismcore.traces.straggler import OPERATIONS, UNRECORDED, Operation
 from prismcore.traces.straggler_rows import StragglerRows
 
 __all__ = ["find_meetings", "name_ops"]
@@ -24,6 +24,7 @@ _COLLECTIVES = (
     Operation.EMBEDDING_GRADS_ALL_REDUCE,
     Operation.OPTIMIZER_CLIP_MAIN_GRAD,
     Operation.SEPARATE_GRADS_ALL_REDUCE,
+    *UNRECORDED,
 )
 _KIND = np.array(
     [
@@ -41,13 +42,15 @@ _KIND = np.array(
         OpKind.KERNEL,
         OpKind.KERNEL,
         OpKind.ALL_REDUCE,
+        OpKind.ALL_REDUCE,
+        OpKind.ALL_REDUCE,
     ]
 )
 #: Names of the communicators: those of one name hold one type of communication.
 _ROLE = {
     Operation.FORWARD_SEND: "forward-pp-comm",
     Operation.BACKWARD_SEND: "backward-pp-comm",
-    **{operation: OPERATIONS[operation] for operation in _COLLECTIVES},
+    **{operation: operation.label for operation in _COLLECTIVES},
 }
 
 
@@ -69,7 +72,7 @@ def find_meetings(of: StragglerRows, warnings: list[str]) -> Meetings:
         keys = _group_of(of, Operation(kind), mine)
         if keys is None:
             warnings.append(
-                f"{OPERATIONS[kind]}: ranks that should meet do not overlap; each keeps its own time, "
+                f"{Operation(kind).label}: ranks that should meet do not overlap; each keeps its own time, "
                 "waiting included"
             )
         else:
@@ -83,11 +86,13 @@ def _group_of(of: StragglerRows, operation: Operation, mine: Ints) -> tuple[Ints
     everyone = np.zeros(len(mine), dtype=np.int64)
     dp_rank, stage, twin = of.dp_rank[mine], of.stage[mine], of.twin[mine]
     groupings: Mapping[str, tuple[Ints, ...]] = {"stages": (stage, twin)}
-    if of.sizes.dsp > 1:  # ranks of one place, beside tensor parallel ones, that share its parameters
+    if (
+        of.sizes.dsp > 1 and operation not in UNRECORDED
+    ):  # ranks of one place, beside tensor parallel ones, that share its parameters
         groupings = {"stages and their replicas": (stage, _tensor_ranks(of)[mine]), **groupings}
     if operation == Operation.LAYERNORM_GRADS_ALL_REDUCE:
         groupings = {"places": (dp_rank, stage)}
-    elif operation == Operation.EMBEDDING_GRADS_ALL_REDUCE:
+    elif operation in (Operation.EMBEDDING_GRADS_ALL_REDUCE, Operation.PIPELINE_MEETING):
         groupings = {"pipelines": (dp_rank, twin)}
     elif operation == Operation.OPTIMIZER_CLIP_MAIN_GRAD:
         groupings = {

@@ -14,7 +14,7 @@ __all__ = ["LANES", "StragglerRows", "order_rows"]
 
 #: Streams of a rank.
 LANES = ("compute", "forward-send", "forward-recv", "backward-send", "backward-recv", "dp-comm")
-_LANE = np.array([0, 0, 1, 2, 3, 4, 5, 5, 0, 0, 0, 0, 0, 5])  # by Operation
+_LANE = np.array([0, 0, 1, 2, 3, 4, 5, 5, 0, 0, 0, 0, 0, 5, 0, 0])  # by Operation
 
 
 @dataclass(kw_only=True, slots=True)

@@ -19,9 +19,10 @@ from prismcore.stitch.rows import Ints
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.typical import mean_timing
 from prismcore.stitch.waits import Waits
-from prismcore.traces.straggler import StragglerTrace
+from prismcore.traces.straggler import UNRECORDED, StragglerTrace
 from prismcore.traces.straggler_meetings import find_meetings, name_ops
 from prismcore.traces.straggler_rows import StragglerRows, order_rows
+from prismcore.traces.straggler_unrecorded import add_unrecorded
 from prismcore.traces.straggler_waits import find_waits
 
 __all__ = ["MeasuredSteps", "straggler_steps"]
@@ -111,6 +112,7 @@ class MeasuredSteps:
                 "dp_rank": self.of.dp_rank[first].tolist(),
                 "stage": self.of.stage[first].tolist(),
             },
+            "unrecorded_meetings": [o.label for o in UNRECORDED if len(self.of.of(o))],
             "notes": self.warnings,
         }
         if self.typical_of is None:
@@ -138,7 +140,7 @@ def _length(step: MeasuredSteps) -> int:
 def straggler_steps(trace: StragglerTrace) -> MeasuredSteps:
     """Stitches a trace. What cannot be matched, or contradicts the model, is told in ``warnings``."""
     warnings = list(trace.warnings)
-    of = order_rows(trace)
+    of = order_rows(add_unrecorded(trace, warnings))
     meetings = find_meetings(of, warnings)
     waits = find_waits(of, warnings)
     circles = drop_circles(of.rows, waits, meetings)
