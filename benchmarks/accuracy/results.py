@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 BANDS = "accuracy_bands.json"
+FILES = ("results.json", "results.md", BANDS)
 
 
 class AbsentError(Exception):

@@ -5,7 +5,8 @@
 Reads measurements from the folder that PRISM_DATA names, else ../shared/data beside the checkout; a set
 that is not there is left out with a reason. Writes results.json and results.md beside this file, the
 source of the figures in README and docs/accuracy.md, and python/prismcore/report/accuracy_bands.json,
-which reports quote; with --only or --data only where --out says, all three.
+which reports quote; with --only or --data only where --out says, all three: the folder is made, and files
+of an earlier run there are replaced.
 A module beside this file a data set, with ``rows(data) -> list[Row]``. Half a minute, and 25 minutes more
 where the graphs of zero_gpu are not kept from an earlier run.
 """
@@ -17,6 +18,7 @@ import dataclasses
 import importlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
+    if args.data is not None and not args.data.is_dir():
+        parser.error(f"--data {args.data}: no such folder")
+    folder = args.out or (None if args.only or args.data else HERE)
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--out {folder}: {error.strerror}")
     named = args.data or os.environ.get("PRISM_DATA") or HERE.parents[2] / "shared" / "data"
     rows: list[results.Row] = []
     skipped: dict[str, str] = {}
@@ -46,8 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             rows += importlib.import_module(name).rows(Path(named))
         except results.AbsentError as reason:
             skipped[name] = str(reason)
-    command = "python benchmarks/accuracy/run.py"
-    folder = args.out or (None if args.only or args.data else HERE)
+    chosen = [part for name in args.only or () for part in ("--only", name)]
+    chosen += [] if args.data is None else ["--data", str(args.data)]
+    command = shlex.join(["python", "benchmarks/accuracy/run.py", *chosen])
+    if folder is not None and any((folder / name).exists() for name in results.FILES) and folder != HERE:
+        print(f"{folder}: the results of an earlier run are replaced", file=sys.stderr)
     if rows and folder is not None:
         results.write(folder, rows, skipped, command, shipped=SHIPPED if folder == HERE else folder)
     if args.json:

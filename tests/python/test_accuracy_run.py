@@ -145,3 +145,18 @@ def test_a_calibrated_profile_is_nearer_than_its_base(run, capsys):
     shapes = "each half of the launch shapes by {}a100 with all shares at a half"
     unfitted, fitted = (rows[shapes.format(words)] for words in ("", "figures fitted to the other, from "))
     assert fitted["median"] < unfitted["median"] / 4
+
+
+def test_folders_are_looked_at_before_the_work(run, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run.main(["--data", str(tmp_path / "absent"), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert "no such folder" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        run.main(["--data", str(tmp_path), "--out", str(tmp_path / "file")])
+    out = tmp_path / "new" / "out"
+    assert run.main(["--only", "straggler", "--data", str(tmp_path), "--out", str(out)]) == 1  # nothing there
+    assert out.is_dir()
+    shown = capsys.readouterr().out
+    assert f"`python benchmarks/accuracy/run.py --only straggler --data {tmp_path}`" in shown
