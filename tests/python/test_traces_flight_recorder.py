@@ -352,12 +352,19 @@ def test_bombs_of_references_do_not_explode(tmp_path):
         inner = [inner] * 10
     path = tmp_path / "rank_0"
     path.write_bytes(pickle.dumps(dump([entry(0, 1, 0, input_sizes=inner, output_sizes=[inner] * 4)])))
-    (record,) = read_flight_records([path])
-    assert record.entries[0].bytes == 0
+    with pytest.raises(TraceError, match="counting those used again"):
+        read_flight_records([path])
+
+
+def test_each_call_has_its_own_record_id(tmp_path):
+    path = tmp_path / "rank_0"
+    path.write_bytes(pickle.dumps(dump([entry(7, 1, 0), entry(7, 2, 0)])))
+    with pytest.raises(TraceError, match="2 calls with 1 different record ids found"):
+        read_flight_records([path])
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=6),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=4)
     | st.tuples(inner, inner)
     | st.dictionaries(st.text(max_size=6), inner, max_size=3),

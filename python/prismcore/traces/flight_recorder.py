@@ -179,6 +179,11 @@ def _read(path: str) -> _Dump:
         warnings.append(f"{path}: {damaged:,} entries without a name, a number or a time are left out")
     if not entries:
         warnings.append(f"{path}: it holds no calls")
+    distinct = len({entry.record for entry in entries})
+    if distinct < len(entries):
+        raise TraceError(
+            f"{path}: {len(entries):,} calls with {distinct:,} different record ids found, expected each once"
+        )
     if entries and entries[-1].record - entries[0].record + 1 > len(entries):
         lost = entries[-1].record - entries[0].record + 1 - len(entries)
         warnings.append(f"{path}: {lost:,} calls are missing between its first and last")

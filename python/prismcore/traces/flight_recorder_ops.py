@@ -162,7 +162,7 @@ class _RankCalls:
             return OpKind.ALL_GATHER
         kind = kind_of_call(entry.name)
         if kind is None or (kind >= OpKind.SEND) != entry.message:
-            self.left_out[entry.name[:40]] += 1
+            self.left_out["".join(c if c.isprintable() else "?" for c in entry.name[:40])] += 1
             return None
         return kind
 

@@ -2,7 +2,8 @@
 
 Pickle is a program for a stack machine. Before it runs, it is looked through: only instructions that
 build plain values, a bounded number of them, and no index into the memo beyond their number (which
-would make the machine allocate that much). While it runs, no name is ever looked up.
+would make the machine allocate that much); what it would build is counted (:mod:`pickle_sizes`), for a
+container used again is another copy of it to who reads it. While it runs, no name is ever looked up.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import pickletools
 from typing import Any, NoReturn
 
 from prismcore.errors import TraceError
+from prismcore.traces.pickle_sizes import MOST_VALUES, Sizes
 
-__all__ = ["MOST_BYTES", "MOST_INSTRUCTIONS", "load_plain"]
+__all__ = ["MOST_BYTES", "load_plain"]
 
 #: Of a file; an instruction of one byte can make an object of 64 to 232 bytes.
 MOST_BYTES = 512 << 20
-MOST_INSTRUCTIONS = 24_000_000
 
 _PLAIN = frozenset(
     """
@@ -28,6 +29,7 @@ _PLAIN = frozenset(
     TUPLE TUPLE1 TUPLE2 TUPLE3 GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE
     """.split()  # noqa: SIM905
 )
+_WHOLE = frozenset("INT BININT BININT1 BININT2 LONG LONG1 LONG4".split())  # noqa: SIM905
 _NAMES = frozenset(("GLOBAL", "STACK_GLOBAL", "INST"))
 _TEXTS = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "UNICODE", "BINUNICODE8", "STRING", "SHORT_BINSTRING"))
 _DAMAGE = (
@@ -47,7 +49,8 @@ def load_plain(data: bytes, path: str) -> Any:
     """The value that a pickle holds.
 
     Raises TraceError, which names ``path``: for a pickle that wants a global (which), any other
-    instruction, or too many, and where it is damaged.
+    instruction, too many values, larger numbers than of 64 bits, keys that are containers, a container
+    that holds itself, and where it is damaged.
     """
     try:
         _look_through(data, path)
@@ -60,15 +63,21 @@ def _look_through(data: bytes, path: str) -> None:
     if len(data) > MOST_BYTES:
         raise TraceError(f"{path}: {len(data):,} bytes found, expected at most {MOST_BYTES:,}")
     texts: list[str] = []
+    sizes = Sizes(path)
     for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         name = opcode.name
-        if count >= MOST_INSTRUCTIONS:
-            raise TraceError(f"{path}: more than {MOST_INSTRUCTIONS:,} values found, expected fewer")
+        if count >= MOST_VALUES:
+            raise TraceError(f"{path}: more than {MOST_VALUES:,} values found, expected fewer")
         if name in _PLAIN:
             if name in _TEXTS:
                 texts = [*texts[-1:], str(argument)]
             elif name in ("LONG_BINPUT", "PUT") and int(argument or 0) > len(data):
                 raise TraceError(f"{path}: memo index {argument:,} in a pickle of {len(data):,} bytes")
+            elif name in _WHOLE and int(argument or 0).bit_length() > 64:
+                raise TraceError(
+                    f"{path}: a whole number of more than 64 bits found, expected no larger ones"
+                )
+            sizes.step(name, argument)
         elif name in _NAMES:
             wanted = str(argument).replace(" ", ".") if name != "STACK_GLOBAL" else ".".join(texts)
             _refuse(path, wanted)
