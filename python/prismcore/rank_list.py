@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_RANK", "format_absent", "format_ranks", "named_ranks", "parse_ranks"]
+__all__ = ["MAX_RANK", "absent_words", "format_absent", "format_ranks", "named_ranks", "parse_ranks"]
 
 MAX_RANK = 2**24 - 1  # a typing error must not become a list of billions
 
@@ -68,7 +68,14 @@ def _spans(spans: Sequence[tuple[int, int]], most: int | None) -> str:
     return ",".join([*shown, "..."] if len(shown) < len(spans) else shown)
 
 
-def named_ranks(ranks: Iterable[int]) -> str:
-    """``[3]`` as ``rank 3``, ``[0, 1, 2]`` as ``ranks 0-2``."""
+def absent_words(absent: str, of: str, lacking: str) -> str:
+    """``0``, ``2``, ``a trace`` as ``rank 0 (of 2) has no trace``; ``absent`` as :func:`format_absent`
+    writes it."""
+    one = absent.isdigit()
+    return f"{'rank' if one else 'ranks'} {absent} (of {of}) {'has' if one else 'have'} no {lacking}"
+
+
+def named_ranks(ranks: Iterable[int], *, most: int | None = None) -> str:
+    """``[3]`` as ``rank 3``, ``[0, 1, 2]`` as ``ranks 0-2``; no more than ``most`` ranges."""
     found = set(ranks)
-    return f"{'rank' if len(found) == 1 else 'ranks'} {format_ranks(found)}"
+    return f"{'rank' if len(found) == 1 else 'ranks'} {format_ranks(found, most=most)}"

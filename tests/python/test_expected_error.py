@@ -89,6 +89,14 @@ def test_measured_steps_as_they_were():
         assert found.words().startswith("not known: ")
 
 
+def test_measured_steps_of_which_ranks_are_missing():
+    found = expected_error(graph(Provenance.MEASURED, world=3, imported_from="kineto"))
+    assert (found.points, found.basis) == (
+        0,
+        "ranks are missing, and measured transfers may hold waiting for them",
+    )
+
+
 def test_a_mapped_job():
     assert expected_error(mapped()).data_sets == ["node"]
     assert expected_error(mapped(), iteration_ns=50_000_000).points == 120

@@ -246,7 +246,7 @@ def test_missing_ranks_and_collectives_that_differ_are_told(tmp_path):
             one.id = id
     graph, warnings = graph_of(ranks(tmp_path, *of))
     said = "\n".join(warnings)
-    assert "ranks 2 of 3 have no trace" in said
+    assert "rank 2 (of 3) has no trace" in said
     assert "different ones, all_reduce and all_gather (collectives 1)" in said
     assert "brought 64 and 128 bytes (collectives 2)" in said
     replay(graph)

@@ -215,7 +215,7 @@ def test_orphans_and_wrong_parents_are_kept_and_told(tmp_path):
 
 def test_missing_ranks_are_told(tmp_path):
     graph, warnings = graph_of(two_ranks(tmp_path, SCHEMAS[3])[1:])
-    assert "ranks 0 of 2 have no trace" in warnings
+    assert "rank 0 (of 2) has no trace" in warnings
     assert (graph.world_size, list(graph.ranks)) == (2, [1])
     replay(graph)
 

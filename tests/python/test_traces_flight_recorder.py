@@ -170,7 +170,7 @@ def test_holes_missing_ranks_and_mixed_versions_are_told(tmp_path):
     assert "1 calls are missing between its first and last" in said
     assert "ranks 0 lack what others did (collectives 3)" in said
     assert "dumps of versions 2.10, 2.4 are mixed" in said
-    assert "ranks 2 of 3 have no dump" in said
+    assert "rank 2 (of 3) has no dump" in said
     assert (graph.world_size, list(graph.ranks)) == (3, [0, 1])
     replay(graph)
 

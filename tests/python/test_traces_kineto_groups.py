@@ -200,7 +200,7 @@ def test_members_of_long_lists_come_from_the_header(tmp_path):
     events = {rank: meetings(rank, [(10, 90)], **args) for rank in (0, 2)}
     traces = imported(tmp_path, events, pg_config=config, world_size=96)
     assert traces.told_members == [tuple(members)]
-    assert any("of its 41 have no trace" in text for text in traces.warnings)
+    assert any("(of 41) have no trace" in text for text in traces.warnings)
 
 
 def record(at, dur, **args):

@@ -64,6 +64,8 @@ def case_of(
             return "no measured job was compared with its run under another profile"
         if shares["measured"] < 1 - NEGLIGIBLE:
             return f"only {100 * shares['measured']:.1f} % of the device time of this import is measured"
+        if source != "straggler" and len(graph.ranks) < graph.world_size:
+            return "ranks are missing, and measured transfers may hold waiting for them"
         steps = metadata.get("typical_of_steps")
         if isinstance(steps, int):
             return Case(prediction=OTHER_STEPS, source=source, steps=steps)

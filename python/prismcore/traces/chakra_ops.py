@@ -16,7 +16,7 @@ import numpy as np
 from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.profiles.cluster import ClusterProfile
-from prismcore.rank_list import format_absent
+from prismcore.rank_list import absent_words, format_absent
 from prismcore.stitch.rows import segment_reduce
 from prismcore.traces.chakra import ChakraTrace
 from prismcore.traces.chakra_rank import RankNodes
@@ -46,7 +46,7 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
         raise TraceError(f"{traces[0].path}: no work found in these traces, expected computation or messages")
     absent = format_absent([trace.rank for trace in traces], range(world), most=NAMED)
     if absent:
-        columns.warnings.append(f"ranks {absent} of {world:,} have no trace")
+        columns.warnings.append(absent_words(absent, f"{world:,}", "trace"))
     if told["unknown"]:
         columns.warnings.append(
             f"{told['unknown']:,} computations have no duration in the trace and count as 0; replay with a "

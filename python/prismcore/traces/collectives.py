@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prismcore.graph import DataType, OpKind
-from prismcore.rank_list import format_absent, format_ranks
+from prismcore.rank_list import absent_words, format_absent, format_ranks
 from prismcore.stitch.clocks import find_clocks, on_one_clock
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.rows import Ints, Rows
@@ -200,6 +200,6 @@ def _tell_absent(name: str, told: Members, present: Sequence[int], warnings: lis
     )
     if absent:
         warnings.append(
-            f"communicator {name}: ranks {absent} of its {len(told):,} have no trace, and are left out of "
-            "its collectives"
+            f"communicator {name}: {absent_words(absent, f'{len(told):,}', 'trace')}, left out of its "
+            "collectives; what was measured of these holds the waiting for the missing"
         )

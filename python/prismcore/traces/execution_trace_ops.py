@@ -16,7 +16,7 @@ import numpy as np
 from prismcore.errors import TraceError
 from prismcore.graph import DataType, Gemm, Graph, Kernel, OpKind
 from prismcore.profiles.cluster import ClusterProfile
-from prismcore.rank_list import format_absent, format_ranks
+from prismcore.rank_list import absent_words, format_absent, format_ranks
 from prismcore.traces.collectives import NAMED, Collective, kind_of_call, told_of_many
 from prismcore.traces.execution_trace import ExecutionTrace
 from prismcore.traces.execution_trace_calls import COMMUNICATION, DTYPES, Call
@@ -66,7 +66,7 @@ def graph_of_execution_traces(
     world = max([world, *(of.size or 0 for of in shared.values())])
     absent = format_absent(sorted(set(columns.rank)), range(world), most=NAMED)
     if absent:
-        columns.warnings.append(f"ranks {absent} of {world:,} have no trace")
+        columns.warnings.append(absent_words(absent, f"{world:,}", "trace"))
     if kernels:
         columns.warnings.append(
             f"{kernels:,} ops on the device have no duration in execution traces and count as 0; give the "

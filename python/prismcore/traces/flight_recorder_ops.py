@@ -17,7 +17,7 @@ from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.graph.op import MOST_BYTES
 from prismcore.profiles.cluster import ClusterProfile
-from prismcore.rank_list import format_absent, format_ranks
+from prismcore.rank_list import absent_words, format_absent, format_ranks
 from prismcore.stitch.rows import segment_reduce
 from prismcore.traces.collectives import NAMED, Collective, kind_of_call, rank_list, told_of_many
 from prismcore.traces.flight_recorder import Entry, FlightRecord
@@ -60,7 +60,7 @@ def graph_of_flight_records(
     world = 1 + max(*columns.rank, *(m for r in records for of in r.members.values() for m in of), 0)
     absent = format_absent([record.rank for record in records], range(world), most=NAMED)
     if absent:
-        columns.warnings.append(f"ranks {absent} of {world:,} have no dump")
+        columns.warnings.append(absent_words(absent, f"{world:,}", "dump"))
     columns.warnings += _tell_unfinished(unfinished, records)
 
     ops, meetings = columns.matched()

@@ -17,7 +17,7 @@ import numpy as np
 
 from prismcore.errors import TraceError
 from prismcore.graph import DataType, Graph, Kernel, OpKind
-from prismcore.rank_list import MAX_RANK, format_absent, format_ranks
+from prismcore.rank_list import MAX_RANK, absent_words, format_absent, format_ranks, named_ranks
 from prismcore.stitch.clocks import find_clocks, set_clocks
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.programs import RowOps, build_graph
@@ -149,7 +149,8 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
     ranks = [trace.rank for trace in traces if trace.rank is not None]
     world_size = max([ranks[-1] + 1, *(trace.world_size or 0 for trace in traces)])
     if absent := format_absent(ranks, range(world_size), most=NAMED):
-        warnings.append(f"ranks {absent} of {world_size:,} have no trace")
+        missing = absent_words(absent, f"{world_size:,}", "trace")
+        warnings.append(f"{missing}; transfers of the others may hold waiting for the missing")
     numbers, parts = _working(traces, warnings)
     rows = join_rows(parts)
     kind = np.concatenate([part.kind for part in parts])
@@ -208,7 +209,7 @@ def _working(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[list[i
     if not parts and refused is not None:
         raise refused
     if idle:
-        warnings.append(f"ranks {format_ranks(idle, most=NAMED)} have no GPU activity, and are left out")
+        warnings.append(f"{named_ranks(idle, most=NAMED)} without GPU activity, left out")
     return numbers, parts
 
 
