@@ -72,6 +72,7 @@ STRAGGLER_KEYS = [
     "without_gaps_ns",
     "ideal_ns",
     "by_operation",
+    "operations_left_out",
     "by_stage",
     "by_dp_rank",
     "slowest_workers",

@@ -14,6 +14,7 @@ from test_cli import STRAGGLER_KEYS, inside
 from prismcore import GraphBuilder
 from prismcore.errors import GraphError
 from prismcore.stragglers import analyse
+from prismcore.stragglers.analysis import MOST_OPERATIONS
 from prismcore.stragglers.what_if import WhatIf
 from prismcore.traces.job_sizes import JobSizes, read_job_sizes
 from prismcore.traces.straggler import read_straggler
@@ -127,6 +128,26 @@ def test_graphs_without_workers_and_without_time():
         analyse(builder.finish())
     with pytest.raises(GraphError, match="without ranks"):
         analyse(GraphBuilder(world_size=1).finish())
+
+
+def test_of_many_operations_those_with_most_excess_are_replayed_alone(tmp_path):
+    builder = GraphBuilder(world_size=2)
+    for r in range(2):
+        for k in range(MOST_OPERATIONS + 40):  # the later, the more they differ between the ranks
+            builder.rank(r).kernel(f"k{k}", duration_ns=1000 + k * r)
+        builder.rank(r).mark_iteration()
+    graph = builder.finish()
+    report = analyse(graph)
+    assert list(report.by_operation) == [f"k{k}" for k in range(40, MOST_OPERATIONS + 40)]
+    what_if = WhatIf(graph)
+    excess = what_if.excess_ns()
+    assert excess == {f"k{k}": k - round(k / 2) for k in range(MOST_OPERATIONS + 40)}
+    assert report.by_operation["k103"] == pytest.approx(
+        what_if.only_operation("k103").iteration_time_ns[0] / report.ideal_ns
+    )
+    graph.save(out := tmp_path / "job.prism")
+    assert json.loads(inside("stragglers", out, "--json").stdout)["operations_left_out"] == 40
+    assert "40 operations are not replayed alone: the 64 that took most" in inside("stragglers", out).stdout
 
 
 def test_the_command(tmp_path):

@@ -47,6 +47,11 @@ def run(args: argparse.Namespace) -> int:
             "the graph does not say which rank is which worker, so there is nothing by stage and worker; "
             "prism import straggler notes it"
         )
+    if report.operations_left_out:
+        warnings.append(
+            f"{report.operations_left_out:,} operations are not replayed alone: the "
+            f"{len(report.by_operation)} that took most beyond their ideal durations are"
+        )
     if args.json:
         wall = time.perf_counter() - begin
         found = {**report.to_json(), "provenance": provenance, "wall_time_s": wall, "warnings": warnings}

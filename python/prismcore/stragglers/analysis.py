@@ -21,6 +21,8 @@ __all__ = ["StragglerReport", "analyse"]
 
 #: Of all workers (data-parallel rank and stage), the share that counts as the slowest.
 SLOWEST_SHARE = 0.03
+#: Operations that are replayed alone, one replay each.
+MOST_OPERATIONS = 64
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,6 +37,7 @@ class StragglerReport:
     without_gaps_ns: float  #: T
     ideal_ns: float  #: T_ideal
     by_operation: dict[str, float]  #: slowdown by these ops alone
+    operations_left_out: int = 0  #: beyond ``MOST_OPERATIONS``: those with the least time beyond the ideal
     by_stage: dict[int, float] = field(default_factory=dict)
     by_dp_rank: dict[int, float] = field(default_factory=dict)
     slowest_workers: list[tuple[int, int]] = field(default_factory=list)  #: (dp rank, stage)
@@ -54,6 +57,7 @@ class StragglerReport:
             "without_gaps_ns": round(self.without_gaps_ns),
             "ideal_ns": round(self.ideal_ns),
             "by_operation": self.by_operation,
+            "operations_left_out": self.operations_left_out,
             "by_stage": {str(k): v for k, v in self.by_stage.items()},
             "by_dp_rank": {str(k): v for k, v in self.by_dp_rank.items()},
             "slowest_workers": [{"dp_rank": d, "stage": s} for d, s in self.slowest_workers],
@@ -65,6 +69,7 @@ class StragglerReport:
 def analyse(graph: Graph) -> StragglerReport:
     """Replays a graph with stragglers removed, wholly and in part.
 
+    Of more than ``MOST_OPERATIONS`` operations, those that took most beyond their ideal are replayed alone.
     By stage and data-parallel rank where the metadata says which rank is which worker, as
     ``prism import straggler`` writes it. Raises GraphError where iterations take no time.
     """
@@ -72,11 +77,14 @@ def analyse(graph: Graph) -> StragglerReport:
     measured, ideal = _mean(what_if.measured()), _mean(what_if.ideal())
     if ideal <= 0:
         raise GraphError("iterations of no length found, expected ops that take time")
+    excess = what_if.excess_ns()
+    largest = set(sorted(excess, key=lambda name: -excess[name])[:MOST_OPERATIONS])
     report = StragglerReport(
         iteration_time_ns=_mean(replay(graph)),
         without_gaps_ns=measured,
         ideal_ns=ideal,
-        by_operation={o: _mean(what_if.only_operation(o)) / ideal for o in what_if.operations},
+        by_operation={o: _mean(what_if.only_operation(o)) / ideal for o in excess if o in largest},
+        operations_left_out=len(excess) - len(largest),
     )
     workers = _workers(graph)
     if not workers:

@@ -55,6 +55,18 @@ class WhatIf:
         """Names of kernels and communicators, each once, in order of first use."""
         return list(dict.fromkeys(self._names))
 
+    def excess_ns(self) -> dict[str, int]:
+        """By name of an operation: what its ops took beyond the ideal, all ranks and iterations together."""
+        by_class = np.zeros(len(self._names) + 1, dtype=np.int64)
+        ideal = np.append(self._ideal, 0)
+        for program in self._programs:
+            more = np.maximum(program.ops["duration_ns"] - ideal[program.classes], 0)
+            np.add.at(by_class, program.classes, more)
+        found = dict.fromkeys(self._names, 0)
+        for name, more_ns in zip(self._names, by_class.tolist(), strict=False):
+            found[name] += more_ns
+        return found
+
     def measured(self) -> ReplayResult:
         """Durations as they are."""
         return self._replay([np.ones(len(p.ops), dtype=bool) for p in self._programs])
@@ -129,9 +141,9 @@ class WhatIf:
         stays = ~np.isin(ops["kind"], _HOST)
         stays &= (ops["kind"] < OpKind.ALL_REDUCE) | ~np.isin(ops["ref"], slots)
         kind = ops["kind"]
-        for ref in np.unique(ops["ref"][kind == OpKind.KERNEL]).tolist():
-            chosen = (kind == OpKind.KERNEL) & (ops["ref"] == ref)
-            classes[chosen] = self._class("kernel", self._graph.kernel(ref).name, ref)
+        refs, which_ref = np.unique(ops["ref"][kind == OpKind.KERNEL], return_inverse=True)
+        by_ref = [self._class("kernel", self._graph.kernel(ref).name, ref) for ref in refs.tolist()]
+        classes[kind == OpKind.KERNEL] = np.array(by_ref, dtype=np.int64)[which_ref]
         talks = (kind >= OpKind.ALL_REDUCE) & (ops["duration_ns"] > 0)
         for slot in np.unique(ops["ref"][talks]).tolist():
             name = self._graph.communicator(int(bindings["communicator"][slot])).name
@@ -153,7 +165,9 @@ class WhatIf:
         classes = np.concatenate([p.classes for p in self._programs])
         durations = np.concatenate([p.ops["duration_ns"] for p in self._programs])
         ideals = np.zeros(len(self._classes), dtype=np.int64)
+        durations = durations[np.argsort(classes, kind="stable")]
+        ends = np.cumsum(np.bincount(classes + 1, minlength=len(ideals) + 1))  # class -1 first
         for i, (sort, _, _) in enumerate(self._classes):
-            of = durations[classes == i]
+            of = durations[ends[i] : ends[i + 1]]
             ideals[i] = round(float(of.mean() if sort == "kernel" else np.median(of)))
         return ideals
