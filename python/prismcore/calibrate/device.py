@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-from prismcore.calibrate.samples import FoundDevice
 from prismcore.errors import TraceError
 from prismcore.profiles.device import DeviceProfile, device_profiles, load_device
+from prismcore.traces.kineto_device import FoundDevice, told_devices
 from prismcore.traces.kineto_file import KinetoTrace
 
 __all__ = ["base_for", "check_base", "found_device"]
@@ -25,7 +22,7 @@ def found_device(traces: Sequence[KinetoTrace]) -> FoundDevice | None:
     """
     first: tuple[FoundDevice, str] | None = None
     for trace in traces:
-        for device in _devices(trace):
+        for device in told_devices(trace):
             if first is None:
                 first = device, trace.path
             elif device != first[0]:
@@ -73,33 +70,3 @@ def _words(device: FoundDevice) -> str:
     return (
         f"{device.name} (compute capability {major}.{minor}, {device.sms} SMs, {device.memory_bytes:,} bytes)"
     )
-
-
-def _devices(trace: KinetoTrace) -> list[FoundDevice]:
-    """Of those that its device ops ran on."""
-    listed = trace.header.get("deviceProperties")
-    if not isinstance(listed, list):
-        return []
-    used = set(np.unique(trace.device[trace.of("kernel", "gpu_memcpy", "gpu_memset")]).tolist())
-    found = []
-    for entry in listed:
-        device = _device(entry)
-        if device is not None and (len(listed) == 1 or _number(entry.get("id")) in used):
-            found.append(device)
-    return list(dict.fromkeys(found))
-
-
-def _device(entry: Any) -> FoundDevice | None:
-    if not isinstance(entry, dict):
-        return None
-    keys = ("computeMajor", "computeMinor", "numSms", "totalGlobalMem")
-    numbers = [n for n in (_number(entry.get(key)) for key in keys) if n is not None]
-    name = entry.get("name")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(numbers) < len(keys):
-        return None
-    major, minor, sms, memory = numbers
-    return FoundDevice(name=name, compute_capability=(major, minor), sms=sms, memory_bytes=memory)
-
-
-def _number(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**63 else None

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from prismcore.calibrate.samples import CollectiveKey, CopyKey, Ints, Samples, by_number
+from prismcore.calibrate.samples import CollectiveKey, CopyKey, Ints, Samples, by_number, not_measured
+from prismcore.errors import TraceError
 from prismcore.graph import CopyDirection, DataType, Graph, OpArray, OpFlag, OpKind, Provenance
+from prismcore.traces.kineto_device import noted_device
 from prismcore.traces.kineto_ops import collective_kind
 
 __all__ = ["samples_of_graph"]
@@ -20,8 +22,14 @@ def samples_of_graph(graph: Graph, name: str) -> Samples:
 
     A graph's collectives hold no waiting. It does not tell which launches the device waited for, so
     there are no samples of host time.
+
+    Raises TraceError where none was measured.
     """
-    samples = Samples(source=name, ranks=len(graph.ranks))
+    if not any(graph.program_statistics(p).device_ns[Provenance.MEASURED] for p in graph.rank_classes):
+        raise TraceError(not_measured(name, exported="exported_from" in graph.metadata))
+    samples = Samples(
+        source=name, ranks=len(graph.ranks), device=noted_device(graph.metadata.get("traced_device"))
+    )
     kernels: dict[int, list[Ints]] = {}
     for ops in _measured(graph):
         of = ops[ops["kind"] == OpKind.KERNEL]

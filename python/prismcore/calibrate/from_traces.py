@@ -6,19 +6,22 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from prismcore.calibrate.device import found_device
 from prismcore.calibrate.host_calls import host_samples
-from prismcore.calibrate.samples import CollectiveKey, CopyKey, Ints, Samples, by_number
-from prismcore.graph import CopyDirection, DataType, OpKind
+from prismcore.calibrate.samples import CollectiveKey, CopyKey, Ints, Samples, by_number, not_measured
+from prismcore.errors import TraceError
+from prismcore.graph import CopyDirection, DataType, OpKind, Provenance
 from prismcore.rank_list import format_ranks
 from prismcore.stitch.rows import segment_reduce
 from prismcore.traces.kineto import MeasuredTraces, stitch_kineto
 from prismcore.traces.kineto_file import KinetoTrace
-from prismcore.traces.kineto_ops import collective_kind
+from prismcore.traces.kineto_ops import HOST, collective_kind
 
 __all__ = ["samples_of_traces"]
 
+_Bools = npt.NDArray[np.bool_]
 _PAGEABLE = re.compile(r"pageable", re.IGNORECASE)
 
 
@@ -28,39 +31,60 @@ def samples_of_traces(traces: Sequence[KinetoTrace]) -> Samples:
     Kernels and copies have their measured durations; a collective that of the member that came last, which
     is the least of its members' (clocks of ranks need not agree for that).
 
-    Raises TraceError where the traces cannot be stitched or are of different devices.
+    Raises TraceError where the traces cannot be stitched, are of different devices, or are exports
+    of a replay in which nothing was measured.
     """
     measured = stitch_kineto(traces)
     samples = Samples(
         source=_named(traces),
         ranks=len(traces),
         device=found_device(traces),
-        host=host_samples(traces),
+        host={} if measured.exported else host_samples(traces),
         warnings=list(measured.warnings),
     )
     rows, ops = measured.rows, measured.ops
     duration = rows.end_ns - rows.start_ns
-    chosen = np.flatnonzero(ops.kind == OpKind.KERNEL)
+    known = _known(samples, measured)
+    chosen = np.flatnonzero((ops.kind == OpKind.KERNEL) & known)
     for number, durations in by_number(ops.ref[chosen], duration[chosen]).items():
         kernel = ops.kernels[number]
         if not isinstance(kernel, str) and collective_kind(kernel.name) is None:
             samples.kernels[kernel] = durations
-    _add_copies(samples, measured, duration)
-    _add_collectives(samples, measured, duration)
+    _add_copies(samples, measured, duration, known)
+    _add_collectives(samples, measured, duration, known)
     return samples
+
+
+def _known(samples: Samples, measured: MeasuredTraces) -> _Bools:
+    """Rows whose durations were measured: of traces of a run all, of exported ones those that say so."""
+    rows, sources = measured.rows, measured.ops.provenance
+    if sources is None:
+        known = np.ones(len(rows.rank), dtype=bool)
+    else:
+        known = sources == Provenance.MEASURED
+        device = rows.lane != HOST
+        if not (known & device).any():
+            raise TraceError(not_measured(samples.source, exported=True))
+        if lost := int((device & ~known).sum()):
+            samples.warnings.append(f"{lost:,} durations that were not measured are left out")
+    if measured.exported:
+        samples.warnings.append(
+            "the traces are of a replay (prism export), not of a run: host figures stay the base's"
+        )
+    return known
 
 
 def _named(traces: Sequence[KinetoTrace]) -> str:
     return f"rank{'s' if len(traces) > 1 else ''} {format_ranks([t.rank or 0 for t in traces])} of one job"
 
 
-def _add_copies(samples: Samples, measured: MeasuredTraces, duration: Ints) -> None:
+def _add_copies(samples: Samples, measured: MeasuredTraces, duration: Ints, known: _Bools) -> None:
     ops = measured.ops
     if ops.bytes is None or ops.detail is None:
         return
     names = [kernel if isinstance(kernel, str) else kernel.name for kernel in ops.kernels]
     pageable = np.array([_PAGEABLE.search(name) is not None for name in names] or [False])
-    chosen = np.flatnonzero(ops.kind == OpKind.COPY)
+    chosen = np.flatnonzero((ops.kind == OpKind.COPY) & known)
     key = ops.detail[chosen] * 2 + pageable[measured.named[chosen]]
     for number in np.unique(key).tolist():
         mine = chosen[key == number]
@@ -69,11 +93,11 @@ def _add_copies(samples: Samples, measured: MeasuredTraces, duration: Ints) -> N
             samples.copies[copy] = durations
 
 
-def _add_collectives(samples: Samples, measured: MeasuredTraces, duration: Ints) -> None:
+def _add_collectives(samples: Samples, measured: MeasuredTraces, duration: Ints, known: _Bools) -> None:
     ops, meetings = measured.ops, measured.meetings
     if ops.bytes is None:
         return
-    rows = np.flatnonzero((ops.kind >= OpKind.ALL_REDUCE) & (ops.kind < OpKind.SEND))
+    rows = np.flatnonzero((ops.kind >= OpKind.ALL_REDUCE) & (ops.kind < OpKind.SEND) & known)
     if not len(rows):
         return
     least = segment_reduce(np.minimum, duration, meetings.id)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from prismcore.errors import TraceError
 from prismcore.graph import CopyDirection, Kernel, OpKind
+from prismcore.traces.kineto_device import FoundDevice
 
 __all__ = [
     "CollectiveKey",
@@ -22,20 +23,11 @@ __all__ = [
     "Spread",
     "by_number",
     "merged_samples",
+    "not_measured",
 ]
 
 Ints = npt.NDArray[np.int64]
 _K = TypeVar("_K")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundDevice:
-    """What a trace tells of the device that it was measured on."""
-
-    name: str
-    compute_capability: tuple[int, int]
-    sms: int
-    memory_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +100,12 @@ def by_number(numbers: Ints, durations_ns: Ints) -> dict[int, Ints]:
     return (
         dict(zip(found.tolist(), np.split(durations_ns[order], first[1:]), strict=True)) if len(found) else {}
     )
+
+
+def not_measured(name: str, *, exported: bool) -> str:
+    """Why there is nothing to learn from it."""
+    of = "a replay's (prism export)" if exported else "of models"
+    return f"{name}: none of its durations was measured, they are {of}; expected traces of a run"
 
 
 def merged_samples(parts: Sequence[Samples]) -> Samples:

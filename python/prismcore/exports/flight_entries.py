@@ -15,8 +15,9 @@ import numpy as np
 
 from prismcore.exports.call_sites import Frame, frames_of
 from prismcore.exports.rank_times import RankTimes
-from prismcore.graph import Communicator, DataType, OpKind
+from prismcore.graph import Communicator, DataType, OpKind, Provenance
 from prismcore.graph.op import OpFlag
+from prismcore.graph.origin import PROVENANCE
 
 __all__ = ["RankDump", "rank_dump"]
 
@@ -203,7 +204,7 @@ class _Writer:
                 break
 
     def _entry(self, place: int, host: int) -> dict[str, Any]:
-        number, _, dtype, _, ref, _, _, peer, _, tag, _, size = self._times.ops[place].tolist()
+        number, flags, dtype, _, ref, _, _, peer, _, tag, _, size = self._times.ops[place].tolist()
         kind = OpKind(number)
         communicator, position, members = self._slots[ref]
         message = kind in (OpKind.SEND, OpKind.RECV)
@@ -232,6 +233,7 @@ class _Writer:
             "op_id": records + 1,
             "profiling_name": f"nccl:{name or shapes.name}",
             "time_created_ns": host,
+            PROVENANCE: Provenance(flags & max(Provenance)).name.lower(),
             "input_sizes": [shapes.inputs],
             "input_dtypes": [shapes.dtype],
             "output_sizes": [shapes.outputs],

@@ -11,6 +11,7 @@ from pathlib import Path
 from prismcore.exports.flight_entries import rank_dump
 from prismcore.exports.rank_times import replays
 from prismcore.graph import Graph
+from prismcore.graph.origin import MARK, export_mark
 from prismcore.replay import FailureReport, Perturbation
 
 __all__ = ["FlightRecorderSize", "write_flight_recorder"]
@@ -54,6 +55,7 @@ def write_flight_recorder(
                 pickle.dump(
                     {
                         "version": VERSION,
+                        MARK: export_mark(graph),
                         "comm_lib_version": "",
                         "pg_config": dump.pg_config,
                         "pg_status": dump.pg_status,

@@ -15,10 +15,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from prismcore.exports.kineto_events import Names, call_of, process_group, sync_of
+from prismcore.exports.kineto_events import Names, call_of, device_properties, process_group, sync_of
 from prismcore.exports.rank_times import RankTimes, replays
-from prismcore.graph import Communicator, Graph, MarkKind, OpKind
+from prismcore.graph import Communicator, Graph, MarkKind, OpKind, Provenance
 from prismcore.graph.op import OpFlag
+from prismcore.graph.origin import MARK, PROVENANCE, export_mark
 
 __all__ = ["KinetoSize", "write_kineto"]
 
@@ -26,6 +27,8 @@ _HOST_PID = 1_000_000  # above every device
 _MAIN_THREAD = 1
 _FLUSHED = 1 << 20
 _WORK = (OpKind.KERNEL, OpKind.COPY, OpKind.SET)
+_SOURCE = max(Provenance)  # mask of the flags
+_SOURCES = [source.name.lower() for source in sorted(Provenance)]
 _SYNCS = (OpKind.STREAM_SYNC, OpKind.EVENT_SYNC, OpKind.DEVICE_SYNC)
 
 
@@ -67,9 +70,10 @@ def _write_rank(out: BinaryIO, graph: Graph, times: RankTimes, names: Names) -> 
         "pg_count": len(groups),
         "pg_config": [process_group(group) for group in groups],
     }
-    properties = [{"id": 0, "name": str(graph.metadata.get("device", ""))}]
+    properties = [{"id": 0, **device_properties(graph)}]
     out.write(
-        f'{{"schemaVersion": 1, "deviceProperties": {json.dumps(properties)}, '
+        f'{{"schemaVersion": 1, "{MARK}": {json.dumps(export_mark(graph))}, '
+        f'"deviceProperties": {json.dumps(properties)}, '
         f'"distributedInfo": {json.dumps(info)}, "displayTimeUnit": "ms", "baseTimeNanoseconds": 0, '
         '"traceEvents": [\n'.encode()
     )
@@ -103,10 +107,19 @@ class _Events:
         self.host("cuda_runtime", name, begin, end, f'"correlation": {correlation}')
 
     def device(
-        self, said: tuple[str, str, str], stream: int, span: tuple[int, int], correlation: int
+        self,
+        said: tuple[str, str, str],
+        stream: int,
+        span: tuple[int, int],
+        correlation: int,
+        source: int,
     ) -> None:
+        """``source``: provenance of the duration."""
         category, name, arguments = said
-        place = f'"device": 0, "stream": {stream}, "correlation": {correlation}'
+        place = (
+            f'"device": 0, "stream": {stream}, "correlation": {correlation}, '
+            f'"{PROVENANCE}": "{_SOURCES[source]}"'
+        )
         self._span(category, name, (0, stream), span, f"{place}, {arguments}")
 
     def _span(
@@ -161,7 +174,8 @@ class _RankEvents:
                 self._correlation += 1
                 self._events.call(call_of(kind), begin, called, self._correlation)
                 said = self._names.work(kind, detail, ref, size)
-                self._events.device(said, stream, (starts[place], ends[place]), self._correlation)
+                span = starts[place], ends[place]
+                self._events.device(said, stream, span, self._correlation, flags & _SOURCE)
             elif kind.is_communication:
                 launch.append(place)
                 if flags & OpFlag.GROUP_CONTINUES:
@@ -207,7 +221,8 @@ class _RankEvents:
             begin = int(self._times.arrive_ns[parts].min())
             end = int(np.max(self._times.end_ns[parts]))
             said = self._names.talk(described, self._groups[ref], self._message(parts))
-            self._events.device(said, stream, (begin, end), self._correlation)
+            source = int((ops["flags"] & _SOURCE).min())  # of several the weakest
+            self._events.device(said, stream, (begin, end), self._correlation, source)
             before = called
 
     def _message(self, places: list[int]) -> tuple[int, int] | None:

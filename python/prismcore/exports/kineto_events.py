@@ -12,7 +12,7 @@ from typing import Any
 
 from prismcore.graph import Communicator, CopyDirection, DataType, Graph, Kernel, OpKind, Reduction
 
-__all__ = ["Names", "call_of", "process_group", "sync_of"]
+__all__ = ["Names", "call_of", "device_properties", "process_group", "sync_of"]
 
 _CALLS = {OpKind.COPY: "cudaMemcpyAsync", OpKind.SET: "cudaMemsetAsync", OpKind.KERNEL: "cudaLaunchKernel"}
 _SYNCS = {
@@ -75,6 +75,20 @@ def call_of(kind: OpKind) -> str:
 def sync_of(kind: OpKind) -> str:
     """The runtime call of a wait of the host."""
     return _SYNCS.get(kind, "cudaStreamSynchronize")
+
+
+def device_properties(graph: Graph) -> dict[str, Any]:
+    """An entry of ``deviceProperties``: the device that was traced, where the graph is an import, else the
+    profile's name."""
+    note = graph.metadata.get("traced_device")
+    if not isinstance(note, dict):
+        return {"name": str(graph.metadata.get("device", ""))}
+    found = {"name": note.get("name", "")}
+    capability = note.get("compute_capability")
+    if isinstance(capability, list) and len(capability) == 2:
+        found |= {"computeMajor": capability[0], "computeMinor": capability[1]}
+    told = (("numSms", "sms"), ("totalGlobalMem", "memory_bytes"))
+    return found | {key: note[of] for key, of in told if of in note}
 
 
 def process_group(communicator: Communicator) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def case_of(
     shares = ops_and_provenance(graph)[1]
     metadata = graph.metadata
     source = metadata.get("times_from", metadata.get("imported_from"))
+    if "exported_from" in metadata:
+        return f"the traces are of a replay (exported, from {metadata['exported_from']}), not of a run"
     if isinstance(source, str):
         if device is not None or cluster is not None:
             return "no measured job was compared with its run under another profile"

@@ -67,6 +67,9 @@ def summarize(graph: Graph) -> GraphSummary:
     ops, provenance = ops_and_provenance(graph)
     metadata = graph.metadata
     device, command, rules = (metadata.get(key) for key in ("device", "command", "rules"))
+    traced = metadata.get("traced_device")
+    if device is None and isinstance(traced, dict):
+        device = traced.get("name")
     return GraphSummary(
         world_size=graph.world_size,
         classes=len(classes),

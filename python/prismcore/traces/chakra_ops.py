@@ -26,7 +26,7 @@ from prismcore.traces.plain_values import whole
 
 __all__ = ["graph_of_chakra"]
 
-_KEPT = ("cluster", "device", "warmup_iterations")
+_KEPT = ("cluster", "device", "exported_from", "traced_device", "warmup_iterations")
 
 
 def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> tuple[Graph, list[str]]:

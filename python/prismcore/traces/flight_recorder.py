@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from prismcore.errors import TraceError
-from prismcore.graph import DataType
+from prismcore.graph import DataType, Provenance
 from prismcore.graph.op import MOST_BYTES
+from prismcore.graph.origin import MARK, PROVENANCE, provenance_named
 from prismcore.rank_list import MAX_RANK, format_ranks
 from prismcore.traces.json_files import read_limited
 from prismcore.traces.plain_pickle import load_plain
@@ -59,6 +60,7 @@ class Entry:
     duration_ns: int | None  #: where the run was timed
     bytes: int  #: the larger of what goes in and out
     dtype: DataType
+    provenance: Provenance | None  #: of an exported replay: where its duration comes from
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,6 +72,7 @@ class FlightRecord:
     version: str
     members: dict[str, tuple[int, ...]]  #: by name of the group, of those that the rank is in
     entries: list[Entry]
+    mark: Any = None  #: ``graph.origin.MARK`` of an exported replay
     warnings: list[str] = field(default_factory=list)
 
 
@@ -81,6 +84,7 @@ class _Dump:
     version: str
     members: dict[str, tuple[int, ...]]
     entries: list[Entry]
+    mark: Any
     warnings: list[str]
 
 
@@ -137,6 +141,7 @@ def _place(records: dict[int, FlightRecord], rank: int, dump: _Dump) -> None:
         version=dump.version,
         members=dump.members,
         entries=dump.entries,
+        mark=dump.mark,
         warnings=dump.warnings,
     )
 
@@ -192,6 +197,7 @@ def _read(path: str) -> _Dump:
         version=str(dump.get("version", "none"))[:20],
         members=_groups(dump.get("pg_config"), entries),
         entries=entries,
+        mark=dump.get(MARK),
         warnings=warnings,
     )
 
@@ -256,6 +262,7 @@ def _entry(entry: Any) -> Entry | None:
         duration_ns=_milliseconds(entry.get("duration_ms")),
         bytes=min(max(sizes), MOST_BYTES),
         dtype=next((dtype for dtype, size in dtypes if size), DataType.NONE),
+        provenance=provenance_named(entry.get(PROVENANCE)),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from prismcore.errors import TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.graph.op import MOST_BYTES
+from prismcore.graph.origin import from_mark
 from prismcore.profiles.cluster import ClusterProfile
 from prismcore.rank_list import absent_words, format_absent, format_ranks
 from prismcore.stitch.rows import segment_reduce
@@ -84,11 +85,23 @@ def graph_of_flight_records(
     metadata: dict[str, Any] = {
         "imported_from": "flight-recorder",
         "notes": columns.warnings,
+        **_origin(records),
     }
     if given:
         metadata["modelled_communication"] = given
     graph = columns.graph(world_size=world, matched=ops, waits=waits, timing=timing, metadata=metadata)
     return graph, columns.warnings
+
+
+def _origin(records: Sequence[FlightRecord]) -> dict[str, Any]:
+    """What exported dumps say of the graph they are of; its iterations are one here, set-up and all."""
+    found: dict[str, Any] = {}
+    for record in records:
+        found = from_mark(record.mark) | found
+        if not found and any(entry.provenance is not None for entry in record.entries):
+            found = from_mark({})
+    found.pop("warmup_iterations", None)
+    return found
 
 
 def _begin(records: Sequence[FlightRecord]) -> int:
@@ -166,6 +179,11 @@ class _RankCalls:
             return None
         return kind
 
+    def _source(self, entry: Entry) -> Provenance:
+        if entry.provenance is not None:
+            return entry.provenance
+        return Provenance.UNKNOWN if from_mark(self.record.mark) else Provenance.MEASURED
+
     def _add(self, entry: Entry, kind: OpKind, called_ns: int) -> None:
         rank, members = self.record.rank, self.record.members.get(entry.group)
         label = entry.group
@@ -180,7 +198,7 @@ class _RankCalls:
             span=span or (called_ns, called_ns),
             bytes=entry.bytes,
             dtype=entry.dtype,
-            provenance=Provenance.MEASURED if span else Provenance.MODEL,
+            provenance=self._source(entry) if span else Provenance.MODEL,
         )
         if span is not None and entry.duration_ns is not None:
             self.durations[row] = entry.duration_ns

@@ -31,6 +31,7 @@ from prismcore.traces.kineto_kernels import copy_directions, kernels_of
 from prismcore.traces.kineto_meetings import told_of
 from prismcore.traces.kineto_messages import match_messages
 from prismcore.traces.kineto_ops import HOST, device_events
+from prismcore.traces.kineto_origin import graph_origin, provenance_of
 from prismcore.traces.kineto_rows import (
     NoWorkError,
     RankRows,
@@ -62,16 +63,20 @@ class MeasuredTraces:
     timing: Timing
     measured_end_ns: Ints  #: [ranks, steps]: when host and device had come to the end of each step
     warnings: list[str]
+    origin: dict[str, Any]  #: metadata: the device, and where exported traces come from
     format: str = "kineto"  #: as ``prism import`` names it
+
+    @property
+    def exported(self) -> bool:
+        """Whether the traces are of a replay (``prism export``), and not of a run."""
+        return "exported_from" in self.origin
 
     def graph(self) -> Graph:
         """The steps as iterations of a graph."""
-        ends = self.measured_end_ns.max(axis=0)
-        metadata: dict[str, Any] = {
-            "imported_from": self.format,
-            "measured_iteration_time_ns": np.diff(ends, prepend=0).tolist(),
-            "notes": self.warnings,
-        }
+        metadata: dict[str, Any] = {"imported_from": self.format, "notes": self.warnings, **self.origin}
+        if not self.exported:
+            ends = self.measured_end_ns.max(axis=0)
+            metadata["measured_iteration_time_ns"] = np.diff(ends, prepend=0).tolist()
         if self.format != "kineto":
             metadata["times_from"] = "kineto"
         return build_graph(
@@ -181,6 +186,7 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
             bytes=sizes,
             dtype=dtypes,
             detail=directions,
+            provenance=provenance_of(parts),
             has_host=True,
         ),
         meetings=meetings,
@@ -190,6 +196,7 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         timing=timing,
         measured_end_ns=_step_ends(rows, kind),
         warnings=warnings,
+        origin=graph_origin([part.trace for part in parts], numbers, warnings),
     )
 
 

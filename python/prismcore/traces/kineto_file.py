@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from prismcore import _core
 from prismcore.errors import TraceError
+from prismcore.graph.origin import PROVENANCE
 
 __all__ = ["KinetoTrace", "read_kineto"]
 
@@ -37,6 +38,7 @@ DETAILS = (
     "Dst Rank",
     "wait_on_stream",
     "wait_on_cuda_event_record_corr_id",
+    PROVENANCE,
 )
 #: The event that torch writes for each call of torch.distributed, and what is kept of it in addition.
 COMMUNICATION = "record_param_comms"
