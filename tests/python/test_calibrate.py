@@ -21,7 +21,7 @@ from prismcore.cli.main import main
 from prismcore.comm import collective_cost
 from prismcore.cost import KernelShape, kernel_cost
 from prismcore.errors import ProfileError, TraceError
-from prismcore.graph import CopyDirection, DataType, Gemm, Kernel, OpKind
+from prismcore.graph import CopyDirection, DataType, Gemm, GraphBuilder, Kernel, OpKind, Provenance
 from prismcore.profiles.cluster import cluster_text, load_cluster, parse_cluster
 from prismcore.profiles.device import load_device
 from prismcore.profiles.toml_text import toml_text
@@ -46,7 +46,7 @@ def job_of(device, cluster, *, late=(0, 3000, 70_000, 0), gap=50_000, repeats=3)
         for blocks in (1, 2, 3, 4, 5):  # short: the device waits for the host
             job.kernel(ADD, blocks)
         job.synchronise()
-        for size in SIZES:
+        for size in SIZES * 2:
             job.all_reduce(size)
     return job
 
@@ -177,7 +177,7 @@ def test_links_come_back_for_every_kind_and_group(u, share, where, kind, outlier
     collectives = {}
     for size in (1 << power for power in range(12, 31, 2)):
         cost = collective_cost(kind.name.lower(), size, members, cluster=core)
-        durations = [cost.duration_ns] * 5 + ([cost.duration_ns * 9] * 2 if outliers else [])
+        durations = [cost.duration_ns] * 10 + ([cost.duration_ns * 9] * 4 if outliers else [])
         collectives[CollectiveKey(kind=kind, bytes=size, members=members)] = np.array(durations)
     fitted, fits = fit_links(collectives, base, 3)
     assert fits
@@ -194,13 +194,75 @@ def test_one_size_tells_one_figure():
     base = load_cluster("a100-8x")
     key = CollectiveKey(kind=OpKind.ALL_REDUCE, bytes=64 * MIB, members=tuple(range(8)))
     slow = collective_cost("all_reduce", 64 * MIB, range(8), cluster=base).duration_ns * 2
-    fitted, (fit,) = fit_links({key: np.full(5, slow)}, base, 3)
+    fitted, (fit,) = fit_links({key: np.full(10, slow)}, base, 3)
     assert (fit.latency_us, fit.base_latency_us) == (None, 31.1)
     assert fit.bandwidth < 0.6
     assert collective_cost("all_reduce", 64 * MIB, range(8), cluster=fitted).duration_ns == pytest.approx(
         slow, rel=1e-3
     )
     assert fit_links({key: np.full(2, slow)}, base, 3)[1] == []
+
+
+def test_a_link_of_few_samples_stays_the_bases():
+    base = load_cluster("a100-8x")
+    key = CollectiveKey(kind=OpKind.ALL_REDUCE, bytes=32 << 10, members=tuple(range(8)))
+    samples = Samples(
+        source="x",
+        ranks=8,
+        kernels={Kernel(name="k"): np.full(3, 5000)},
+        collectives={key: np.array([24_600, 27_000, 39_800])},
+    )
+    fitted, (fit,) = fit_links(samples.collectives, base, 3)
+    assert (fit.is_fitted, fit.samples, fitted) == (False, 3, base)
+    found = calibrate(samples, base="a100")
+    assert found.cluster is None
+    assert found.warnings[-2:] == [
+        "ll on one node stays the base's: 3 samples, fewer than 10",
+        "no cluster profile: no collectives of use found (3 of protocols with fewer than 10 samples)",
+    ]
+    with pytest.raises(TraceError, match=r"3 of protocols with fewer than 10 samples.*--cluster"):
+        calibrate(samples, base="a100", cluster="a100-8x")
+
+
+def test_host_times_between_stalls_stay_the_bases():
+    stalled = np.array([30_000] * 30 + [163_000] * 201 + [18_320_000] * 30)
+    host = {"launch_ns": stalled, "copy_ns": np.linspace(20_000, 200_000, 50, dtype=np.int64)}
+    samples = Samples(source="x", ranks=1, kernels={Kernel(name="k"): np.full(3, 5000)}, host=host)
+    found = calibrate(samples, base="a100")
+    base = load_device("a100").host
+    assert found.device.host.launch_ns == base.launch_ns
+    assert found.device.host.copy_ns == 110_000
+    assert {row.figure: (row.value_ns, row.why) for row in found.host} == {
+        "launch_ns": (None, "stalls"),
+        "copy_ns": (110_000, ""),
+    }
+    assert any("launch_ns stays the base's 25,000 ns" in text for text in found.warnings)
+
+
+def test_a_share_that_is_worse_than_the_bases_is_not_taken(tmp_path):
+    base = load_device("a100")
+    names = [(blocks, KernelShape(grid=(blocks, 1, 1), block=(128, 1, 1))) for blocks in ELEMENTS]
+    modelled = {blocks: kernel_cost(ADD, shape, base.to_core()).duration_ns for blocks, shape in names}
+
+    def fit(*factors):
+        kernels = {
+            Kernel(name=ADD, grid=(blocks, 1, 1), block=(128, 1, 1)): np.full(3, round(ns * factor))
+            for (blocks, ns), factor in zip(modelled.items(), factors, strict=True)
+        }
+        found = calibrate(Samples(source="x", ranks=1, kernels=kernels), base="a100")
+        return found, *found.families
+
+    # most of the time 5 % faster, the rest so slow that the sum is the base's
+    found, family = fit(1.23, 1.05, 0.95)
+    assert (family.share, family.fitted_ns) == (None, family.base_ns)
+    assert family.rejected > base.efficiency.elementwise
+    assert found.device.efficiency == base.efficiency
+    found.save(tmp_path / "own.toml")
+    assert load_device(tmp_path / "own.toml").efficiency == base.efficiency
+    _, family = fit(0.9, 0.9, 0.9)
+    assert family.share > base.efficiency.elementwise
+    assert family.rejected is None
+    assert abs(family.fitted_ns / family.measured_ns - 1) < 0.01
 
 
 def test_what_has_too_few_samples_stays_out_and_is_counted(tmp_path):
@@ -227,7 +289,9 @@ def test_what_has_too_few_samples_stays_out_and_is_counted(tmp_path):
             "a100",
             r"NVIDIA A100.*132 SMs.*expected those of NVIDIA A100.*108 SMs.*--base",
         ),
-        ({**A100, "totalGlobalMem": 42_000_000_000}, "a100", "bytes of memory"),
+        ({**A100, "totalGlobalMem": 42_000_000_000, "name": "A10"}, "a100", "bytes of memory"),
+        ({**A100, "totalGlobalMem": 4_200_000_000}, "a100", "bytes of memory"),
+        ({**A100, "totalGlobalMem": 42_000_000_000, "numSms": 107}, None, "expected a device with a profile"),
         (
             {**A100, "computeMajor": 7, "name": "V100"},
             None,
@@ -247,6 +311,52 @@ def test_another_device_is_refused(tmp_path, device, base, message):
     traces = read_kineto_set(sorted(job.write(tmp_path / "traces", device=device).glob("*.json")))
     with pytest.raises(TraceError, match=message):
         calibrate(samples_of_traces(traces), base=base, least=1)
+
+
+@pytest.mark.parametrize("base", [None, "a100"])
+def test_a_card_with_another_memory_is_its_kind(tmp_path, base):
+    device = {**A100, "name": "NVIDIA A100-PG509-200", "totalGlobalMem": 42_297_524_224}
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
+    job.kernel(ADD, 100)
+    folder = job.write(tmp_path / "traces", device=device)
+    found = calibrate(samples_in(folder), base=base, least=1)
+    assert (found.base, found.device.memory_bytes) == ("a100", 42_297_524_224)
+    assert any("bandwidth stays the base's (2,039 GB/s" in text for text in found.warnings)
+    found.save(tmp_path / "own.toml")
+    assert load_device(tmp_path / "own.toml").memory_bytes == 42_297_524_224
+    plain = calibrate(samples_in(job.write(tmp_path / "plain")), least=1)
+    assert plain.memory_bytes is None
+
+
+def test_a_modelled_graph_is_no_source(tmp_path):
+    builder = GraphBuilder(world_size=1)
+    builder.rank(0).kernel("gemm", duration_ns=1000, provenance=Provenance.MODEL)
+    with pytest.raises(TraceError, match=r"job\.prism: none of its durations was measured, they are of models"):
+        samples_of_graph(builder.finish({}), "job.prism")
+
+
+def test_samples_are_named_by_their_files(tmp_path):
+    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0, 0])
+    job.kernel(ADD, 100)
+    folder = job.write(tmp_path / "traces")
+    assert samples_in(folder).source == f"{folder} (ranks 0-1)"
+    one = sorted(folder.glob("*.json"))[:1]
+    assert samples_of_traces(read_kineto_set(one)).source == str(one[0])
+
+
+def test_a_calibrated_profile_vouches_for_no_more_than_its_base(tmp_path):
+    job = job_of(load_device("a100"), load_cluster("a100-8x"))
+    found = calibrate(samples_in(job.write(tmp_path / "traces")))
+    files = found.save(tmp_path / "own.toml")
+    device, cluster = load_device(files[0]), load_cluster(files[2])
+    assert device.compared_with == load_device("a100").compared_with
+    assert device.fitted_to == f"traces of {tmp_path / 'traces'} (ranks 0-3) on {A100['name']}"
+    assert cluster.one_node.compared_with == load_cluster("a100-8x").one_node.compared_with
+    assert cluster.one_node.fitted_to == device.fitted_to
+    bare = tmp_path / "bare.toml"  # of a kind that nobody compared
+    bare.write_text('base = "h100"\n')
+    found.base = str(bare)
+    assert load_device(found.save(tmp_path / "two.toml")[0]).compared_with is None
 
 
 @pytest.mark.parametrize(
@@ -293,7 +403,7 @@ def test_whatever_was_measured_makes_profiles_that_can_be_read(tmp_path_factory,
         copies={CopyKey(direction=CopyDirection.HOST_TO_DEVICE, bytes=size): np.array(durations)},
         host={"launch_ns": np.full(30, host), "query_ns": np.full(30, host)},
         collectives={
-            CollectiveKey(kind=kind, bytes=nbytes, members=members): np.full(3, link)
+            CollectiveKey(kind=kind, bytes=nbytes, members=members): np.full(10, link)
             for kind in (OpKind.ALL_REDUCE, OpKind.ALL_TO_ALL)
             for nbytes in (1, size + 1)
         },
@@ -310,9 +420,9 @@ def test_collectives_whose_members_lack_a_trace_tell_nothing(tmp_path):
     (folder / "rank1_trace.json").unlink()
     samples = samples_in(folder)
     assert samples.collectives == {}
-    assert samples.collectives_left_out == {"members without a trace": 3 * len(SIZES)}
+    assert samples.collectives_left_out == {"members without a trace": 6 * len(SIZES)}
     with pytest.raises(
-        TraceError, match=r"no collectives of use found \(15 members without a trace\).*--cluster"
+        TraceError, match=r"no collectives of use found \(30 members without a trace\).*--cluster"
     ):
         calibrate(samples, cluster="a100-8x")
     assert calibrate(samples).cluster is None

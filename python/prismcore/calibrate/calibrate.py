@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prismcore.calibrate.collectives import CollectiveRow, LinkFit, collective_rows, fit_links
-from prismcore.calibrate.device import base_for, check_base
+from prismcore.calibrate.collectives import (
+    LEAST_FITTED,
+    CollectiveRow,
+    LinkFit,
+    collective_rows,
+    fit_links,
+)
+from prismcore.calibrate.device import base_for, check_base, other_memory
 from prismcore.calibrate.figures import CopyRow, HostRow, copy_rows, host_rows, pcie_bandwidth
 from prismcore.calibrate.kernels import FamilyFit, KernelRow, fit_families, kernel_rows, table_rows
 from prismcore.calibrate.samples import Samples
@@ -31,7 +37,7 @@ class Calibrated:
     """What was found, and the profiles that follow from it.
 
     ``device`` is the base with new figures and ``table``; ``cluster`` None where no collective told
-    anything.
+    anything. ``memory_bytes``: the traces' where it is another than the base's.
     """
 
     samples: Samples
@@ -48,6 +54,7 @@ class Calibrated:
     copies: list[CopyRow]
     host: list[HostRow]
     pcie: float | None
+    memory_bytes: int | None
     warnings: list[str]
 
     def files(self, profile: Path) -> tuple[Path, Path, Path | None]:
@@ -69,9 +76,11 @@ class Calibrated:
     def _device_table(self, path: Path, table: str) -> dict[str, Any]:
         out: dict[str, Any] = {
             "base": _reference(self.base, path),
-            "compared_with": f"{self._words()}, to which figures and table were fitted",
+            "fitted_to": self._words(),
             "table": table,
         }
+        if self.memory_bytes is not None:
+            out["memory_bytes"] = self.memory_bytes
         if self.pcie is not None:
             out["pcie_bandwidth"] = self.device.pcie_bandwidth
         shares = {fit.family: fit.share for fit in self.families if fit.share is not None}
@@ -80,7 +89,7 @@ class Calibrated:
 
     def _cluster_table(self, path: Path) -> dict[str, Any]:
         out: dict[str, Any] = {"base": _reference(self.base_cluster or "", path)}
-        for fit in self.links:
+        for fit in (fit for fit in self.links if fit.is_fitted):
             if fit.protocol == "messages":
                 part, latency, rate = (
                     ("p2p", "intra_latency_us", "nvlink_gbps")
@@ -91,7 +100,7 @@ class Calibrated:
                 messages |= {latency: fit.latency_us} if fit.latency_us is not None else {}
                 messages |= {rate: fit.bandwidth} if fit.bandwidth is not None else {}
                 continue
-            graphs = out.setdefault(fit.where, {"compared_with": f"{self._words()}, to which it was fitted"})
+            graphs = out.setdefault(fit.where, {"fitted_to": self._words()})
             calibration = graphs.setdefault("calibration", {})
             if fit.bandwidth is not None:
                 calibration.setdefault("bandwidth_efficiency", {})[fit.protocol] = fit.bandwidth
@@ -136,6 +145,14 @@ def calibrate(
             f"{len(rows):,} has {most}; expected more steps or ranks (or --least-samples)"
         )
     device = copy.deepcopy(profile)
+    memory = None
+    if samples.device is not None and other_memory(samples.device, profile):
+        memory = device.memory_bytes = samples.device.memory_bytes
+        warnings.append(
+            f"{base} has {profile.memory_bytes:,} bytes of memory, the traces' {samples.device.name} "
+            f"{memory:,}: the profile has the traces'; its bandwidth stays the base's "
+            f"({profile.memory_bandwidth / 1e9:,g} GB/s; memory_bandwidth in the file)"
+        )
     families = fit_families(rows, profile)
     for fit in families:
         if fit.share is not None:
@@ -155,13 +172,14 @@ def calibrate(
         base_cluster = load_cluster(named)
         fitted, links = fit_links(samples.collectives, base_cluster, least)
         collectives = collective_rows(samples.collectives, base_cluster, fitted, least)
-    if cluster is not None and not links:
+    taken = any(fit.is_fitted for fit in links)
+    if cluster is not None and not taken:
         raise TraceError(
             f"{samples.source}: {_collectives_words(samples, least)}, expected some for the cluster profile "
             f"({cluster}); leave out --cluster for a device profile alone"
         )
-    warnings += _doubts(samples, rows, host)
-    if not links:
+    warnings += _doubts(samples, rows, host, links)
+    if not taken:
         warnings.append(
             f"no cluster profile: {_collectives_words(samples, least)}"
             if named is not None
@@ -173,7 +191,7 @@ def calibrate(
         base=base,
         base_cluster=named,
         device=device,
-        cluster=fitted if links else None,
+        cluster=fitted if taken else None,
         table=device.rows,
         kernels=rows,
         families=families,
@@ -182,6 +200,7 @@ def calibrate(
         copies=copy_rows(samples.copies),
         host=host,
         pcie=pcie,
+        memory_bytes=memory,
         warnings=warnings,
     )
 
@@ -224,14 +243,16 @@ def _with_base_rows(rows: list[TimingRow], profile: DeviceProfile) -> list[Timin
 
 def _collectives_words(samples: Samples, least: int) -> str:
     left_out = ", ".join(f"{count:,} {why}" for why, count in samples.collectives_left_out.items())
-    few = sum(len(durations) for durations in samples.collectives.values())
-    parts = ([f"{few:,} with fewer than {least} samples of a size"] if few else []) + (
-        [left_out] if left_out else []
-    )
+    counts = [len(durations) for durations in samples.collectives.values()]
+    few = sum(count for count in counts if count < least)
+    parts = [f"{few:,} with fewer than {least} samples of a size"] if few else []
+    if rest := sum(counts) - few:
+        parts.append(f"{rest:,} of protocols with fewer than {LEAST_FITTED} samples")
+    parts += [left_out] if left_out else []
     return f"no collectives of use found ({'; '.join(parts)})" if parts else "no collectives found"
 
 
-def _doubts(samples: Samples, rows: list[KernelRow], host: list[HostRow]) -> list[str]:
+def _doubts(samples: Samples, rows: list[KernelRow], host: list[HostRow], links: list[LinkFit]) -> list[str]:
     """What to distrust in the result."""
     out = []
     whole = max(samples.device_ns, 1)
@@ -252,6 +273,17 @@ def _doubts(samples: Samples, rows: list[KernelRow], host: list[HostRow]) -> lis
         )
     if any(row.value_ns is not None for row in host):
         out.append("host figures hold what the profiler itself costs: they bound a run without it from above")
+    for stalled in (row for row in host if row.why == "stalls"):
+        spread = stalled.measured
+        out.append(
+            f"{stalled.figure} stays the base's {stalled.base_ns:,} ns: of {spread.count:,} a tenth took "
+            f"{spread.p10_ns:,} ns at most, a tenth {spread.p90_ns:,} at least (stalls)"
+        )
+    for fit in (fit for fit in links if fit.samples < LEAST_FITTED):
+        out.append(
+            f"{fit.protocol} on {fit.where.replace('_', ' ')} stays the base's: {fit.samples:,} samples, "
+            f"fewer than {LEAST_FITTED}"
+        )
     for why, count in samples.collectives_left_out.items():
         out.append(f"{count:,} collectives left out: {why}")
     return out

@@ -22,12 +22,14 @@ from prismcore.comm import CommCost, collective_cost
 from prismcore.graph import OpKind
 from prismcore.profiles.cluster import ChannelGraphs, ClusterProfile
 
-__all__ = ["CollectiveRow", "LinkFit", "collective_rows", "fit_links"]
+__all__ = ["LEAST_FITTED", "CollectiveRow", "LinkFit", "collective_rows", "fit_links"]
 
 _Floats = npt.NDArray[np.float64]
 
 #: What all_to_all, gather and scatter cost stands in [p2p].
 _MESSAGES: Final = (OpKind.ALL_TO_ALL, OpKind.GATHER, OpKind.SCATTER)
+#: Samples that a fit needs: medians of a few meetings differ by as much as a latency.
+LEAST_FITTED: Final = 10
 _APART: Final = 3.0  #: ratio of sizes that tells latency from bandwidth
 _PASSES: Final = 50
 _PROBE_US: Final = 1000.0
@@ -64,6 +66,11 @@ class LinkFit:
     bandwidth: float | None  #: share of the modelled one; of messages GB/s
     base_bandwidth: float
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether anything of it is not the base's."""
+        return self.latency_us is not None or self.bandwidth is not None
+
 
 def fit_links(
     collectives: Mapping[CollectiveKey, Ints], profile: ClusterProfile, least: int
@@ -72,7 +79,8 @@ def fit_links(
 
     Medians of each kind, size and group weigh alike; the sum of relative errors is made least. Sizes that
     are not apart by a factor of 3 in transfer over latency tell one figure: the bandwidth where the
-    transfer is the larger half, else the latency. ``least``: samples that a median needs.
+    transfer is the larger half, else the latency. ``least``: samples that a median needs; figures of a
+    protocol need ``LEAST_FITTED`` in all.
     """
     fitted = copy.deepcopy(profile)
     fits = []
@@ -160,6 +168,17 @@ def _fit(
 ) -> LinkFit:
     """Sets the figures of ``profile`` that the medians tell."""
     base_latency, base_bandwidth = knob.get(profile)
+    if samples < LEAST_FITTED:
+        return LinkFit(
+            where=knob.where,
+            protocol=knob.protocol,
+            samples=samples,
+            sizes=len(medians),
+            latency_us=None,
+            base_latency_us=base_latency,
+            bandwidth=None,
+            base_bandwidth=base_bandwidth,
+        )
     measured = np.array([median / 1e3 for _, median in medians])
     reference = knob.most_bandwidth if knob.protocol != "messages" else base_bandwidth
     fixed, hops, transfer = _terms(profile, knob, [key for key, _ in medians], reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from prismcore.errors import TraceError
@@ -9,10 +10,14 @@ from prismcore.profiles.device import DeviceProfile, device_profiles, load_devic
 from prismcore.traces.kineto_device import FoundDevice, told_devices
 from prismcore.traces.kineto_file import KinetoTrace
 
-__all__ = ["base_for", "check_base", "found_device"]
+__all__ = ["base_for", "check_base", "found_device", "other_memory"]
 
 #: Totals of one card differ this much between drivers.
 MEMORY_TOLERANCE = 0.05
+#: More than this many times the memory, or less than its inverse, is of no card of the family.
+MOST_MEMORY_RATIO = 4
+#: Of a name such as ``NVIDIA A100-SXM4-80GB``.
+_FAMILY = re.compile(r"\b[A-Z]+\d+[A-Z]*\b")
 
 
 def found_device(traces: Sequence[KinetoTrace]) -> FoundDevice | None:
@@ -34,9 +39,16 @@ def found_device(traces: Sequence[KinetoTrace]) -> FoundDevice | None:
 
 
 def base_for(device: FoundDevice) -> str:
-    """Name of the shipped profile of that device. Raises TraceError where there is none."""
-    for name in device_profiles():
-        if not _differences(device, load_device(name)):
+    """Name of the shipped profile of that device, else of one that differs in memory alone.
+
+    Raises TraceError where there is none.
+    """
+    profiles = {name: load_device(name) for name in device_profiles()}
+    for name, profile in profiles.items():
+        if not _differences(device, profile):
+            return name
+    for name, profile in profiles.items():
+        if other_memory(device, profile):
             return name
     raise TraceError(
         f"{_words(device)} found, expected a device with a profile ({', '.join(device_profiles())}); write "
@@ -45,13 +57,25 @@ def base_for(device: FoundDevice) -> str:
 
 
 def check_base(device: FoundDevice, base: str, profile: DeviceProfile) -> None:
-    """Raises TraceError where the traces are of another device than the profile."""
+    """Raises TraceError where the traces are of another device than the profile, its memory aside."""
     differences = _differences(device, profile)
-    if differences:
+    if differences and not other_memory(device, profile):
         raise TraceError(
             f"traces of {_words(device)} found, expected those of {profile.name} ({base}), which has "
             f"{', '.join(differences)}; name a profile of that device (--base)"
         )
+
+
+def other_memory(device: FoundDevice, profile: DeviceProfile) -> bool:
+    """Whether the device is the profile's, by name (A100), compute capability and SMs, but for its memory."""
+    family, other = (_FAMILY.search(name) for name in (device.name, profile.name))
+    alike = family is not None and other is not None and family[0] == other[0]
+    size = device.memory_bytes
+    like_memory = 1 / MOST_MEMORY_RATIO <= size / profile.memory_bytes <= MOST_MEMORY_RATIO
+    if not alike or not like_memory or size <= profile.context_bytes:
+        return False
+    found = _differences(device, profile)
+    return len(found) == 1 and found[0] == _memory(profile)
 
 
 def _differences(device: FoundDevice, profile: DeviceProfile) -> list[str]:
@@ -61,8 +85,12 @@ def _differences(device: FoundDevice, profile: DeviceProfile) -> list[str]:
     if device.sms != profile.sms:
         out.append(f"{profile.sms} SMs")
     if abs(device.memory_bytes / profile.memory_bytes - 1) > MEMORY_TOLERANCE:
-        out.append(f"{profile.memory_bytes:,} bytes of memory")
+        out.append(_memory(profile))
     return out
+
+
+def _memory(profile: DeviceProfile) -> str:
+    return f"{profile.memory_bytes:,} bytes of memory"
 
 
 def _words(device: FoundDevice) -> str:

@@ -17,6 +17,10 @@ __all__ = ["LEAST_CALLS", "CopyRow", "HostRow", "copy_rows", "host_rows", "pcie_
 #: Calls of a kind that a figure of host time needs: gaps differ by what the trainer does there.
 LEAST_CALLS = 20
 MOST_NS = 10**9  # of a call, as a profile takes it
+#: Ninetieth over tenth percentile (or a microsecond, if that is more): beyond, the profiler or the trainer
+#: stalled between the calls, and the median is a figure of neither.
+MOST_SPREAD = 20
+RESOLVED_NS = 1_000
 #: A copy over PCIe of at least this many bytes tells bandwidth, not latency.
 LARGE_BYTES = 1 << 20
 SLOWEST = 1e8  # bytes a second: less is no figure of a profile, as is more than the device's memory has
@@ -36,12 +40,13 @@ class CopyRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRow:
-    """Calls of one kind. ``value_ns``: the profile's new figure; None where the base's stays."""
+    """Calls of one kind. ``value_ns``: the profile's new figure; None where the base's stays: for ``why``."""
 
     figure: str
     measured: Spread
     base_ns: int
     value_ns: int | None
+    why: str = ""
 
 
 def copy_rows(copies: Mapping[CopyKey, Ints]) -> list[CopyRow]:
@@ -86,15 +91,26 @@ def host_rows(host: Mapping[str, Ints], profile: DeviceProfile) -> list[HostRow]
         middle = durations[(durations >= measured.p10_ns) & (durations <= measured.p90_ns)]
         launches = figure in ("launch_ns", "copy_ns", "communication_ns")
         value = measured.median_ns if launches or not len(middle) else round(float(middle.mean()))
+        why = _why_not(measured, value)
         rows.append(
             HostRow(
                 figure=figure,
                 measured=measured,
                 base_ns=getattr(profile.host, figure),
-                value_ns=value if len(durations) >= LEAST_CALLS and value <= MOST_NS else None,
+                value_ns=None if why else value,
+                why=why,
             )
         )
     return rows
+
+
+def _why_not(measured: Spread, value_ns: int) -> str:
+    """Why a figure of host time is not taken, in a word or two; empty: it is."""
+    if measured.count < LEAST_CALLS:
+        return "too few"
+    if measured.p90_ns > MOST_SPREAD * max(measured.p10_ns, RESOLVED_NS):
+        return "stalls"
+    return "too long" if value_ns > MOST_NS else ""
 
 
 def _rates(copies: Mapping[CopyKey, Ints], floor_ns: int) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -75,7 +76,12 @@ def _known(samples: Samples, measured: MeasuredTraces) -> _Bools:
 
 
 def _named(traces: Sequence[KinetoTrace]) -> str:
-    return f"rank{'s' if len(traces) > 1 else ''} {format_ranks([t.rank or 0 for t in traces])} of one job"
+    """Their file or folder, and ranks."""
+    if len(traces) == 1:
+        return traces[0].path
+    folders = {os.path.dirname(trace.path) or "." for trace in traces}
+    place = next(iter(folders)) if len(folders) == 1 else f"{len(folders)} folders"
+    return f"{place} (ranks {format_ranks([t.rank or 0 for t in traces])})"
 
 
 def _add_copies(samples: Samples, measured: MeasuredTraces, duration: Ints, known: _Bools) -> None:

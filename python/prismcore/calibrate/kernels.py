@@ -19,7 +19,15 @@ from prismcore.graph import Kernel
 from prismcore.profiles.device import DeviceProfile
 from prismcore.profiles.timing_table import TimingRow
 
-__all__ = ["FamilyFit", "KernelRow", "fit_families", "kernel_rows", "product_name", "table_rows"]
+__all__ = [
+    "FamilyFit",
+    "KernelRow",
+    "fit_families",
+    "kernel_rows",
+    "kernel_shape",
+    "product_name",
+    "table_rows",
+]
 
 #: Kernels that add up the parts of a split product: part of its time, not a product of their own.
 _SPLIT = re.compile(r"splitk", re.IGNORECASE)
@@ -47,7 +55,8 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FamilyFit:
-    """``share``: of the peak, fitted; None where nothing tells it and the base's stays."""
+    """``share``: of the peak, fitted; None where the base's stays: nothing tells it, or what was found
+    (``rejected``) gives the time of all of them worse."""
 
     family: str
     kernels: int  #: different launches
@@ -58,6 +67,7 @@ class FamilyFit:
     base_share: float
     share: float | None
     fitted_ns: int
+    rejected: float | None = None
 
 
 def product_name(kernel: str) -> str:
@@ -99,7 +109,9 @@ def table_rows(kernels: Mapping[Kernel, Ints], rows: Sequence[KernelRow], least:
     for kernel, durations in kernels.items():
         measured = Spread.of(durations)
         if kernel.gemm is not None and len(durations) >= least and _can_stand(kernel.name, measured):
-            out.append(TimingRow(name=kernel.name, shape=_shape(kernel), duration_ns=measured.median_ns))
+            out.append(
+                TimingRow(name=kernel.name, shape=kernel_shape(kernel), duration_ns=measured.median_ns)
+            )
     return sorted(out, key=lambda row: (row.name, row.shape.grid, row.shape.m, row.shape.n, row.shape.k))
 
 
@@ -109,7 +121,8 @@ def fit_families(rows: Sequence[KernelRow], profile: DeviceProfile) -> list[Fami
 
     A launch tells a share where the model need not assume its work, where the peak limits it (not address
     arithmetic, nor the floor), and where a share from 5 to 100 % exists: what would need another has other
-    work than the model thinks.
+    work than the model thinks. A share that makes the sum of the family's times worse than the base's does
+    is not taken.
     """
     of_family: dict[str, list[KernelRow]] = defaultdict(list)
     for row in rows:
@@ -126,20 +139,27 @@ def fit_families(rows: Sequence[KernelRow], profile: DeviceProfile) -> list[Fami
         mine = of_family[family]
         base_share = getattr(profile.efficiency, family)
         told = [(share, row) for row in mine if (share := _told_share(family, row, fitted)) is not None]
-        share = _median_by_time(told)
+        share, rejected = _median_by_time(told), None
+        measured_ns = sum(row.total_ns for row in mine)
+        base_ns = fitted_ns = _modelled_ns(mine, _without_table(profile))
         if share is not None:
             setattr(fitted.efficiency, family, share)
+            fitted_ns = _modelled_ns(mine, _without_table(fitted))
+            if abs(fitted_ns - measured_ns) > abs(base_ns - measured_ns):
+                setattr(fitted.efficiency, family, base_share)
+                share, rejected = None, share
         fits.append(
             FamilyFit(
                 family=family,
                 kernels=len(mine),
                 telling=len(told),
                 launches=sum(row.measured.count for row in mine),
-                measured_ns=sum(row.total_ns for row in mine),
-                base_ns=_modelled_ns(mine, _without_table(profile)),
+                measured_ns=measured_ns,
+                base_ns=base_ns,
                 base_share=base_share,
                 share=share,
-                fitted_ns=_modelled_ns(mine, _without_table(fitted)),
+                fitted_ns=_modelled_ns(mine, _without_table(fitted)) if share is None else fitted_ns,
+                rejected=rejected,
             )
         )
     return sorted(fits, key=lambda fit: -fit.measured_ns)
@@ -197,7 +217,7 @@ def _series(kernels: Mapping[Kernel, Ints]) -> dict[tuple[str, KernelShape], Int
     for kernel, durations in kernels.items():
         if kernel.gemm is None:
             told = any(kernel.work)
-            shape = _shape(kernel) if told else KernelShape(grid=kernel.grid, block=kernel.block)
+            shape = kernel_shape(kernel) if told else KernelShape(grid=kernel.grid, block=kernel.block)
             lists[kernel.name, shape].append(durations)
         else:
             m, n, k, batch = _sizes(kernel)
@@ -227,7 +247,8 @@ def _dtype(kernel: Kernel) -> str:
     return _DTYPE_NAMES.get(int(kernel.dtype), "none")
 
 
-def _shape(kernel: Kernel) -> KernelShape:
+def kernel_shape(kernel: Kernel) -> KernelShape:
+    """As a timing table looks it up."""
     m, n, k, batch = _sizes(kernel)
     return KernelShape(
         grid=kernel.grid,

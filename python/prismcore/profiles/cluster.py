@@ -109,7 +109,8 @@ class ChannelGraphs:
     """``tree`` also serves PAT and CollNetChain, ``nvls`` NVLSTree and CollNetDirect.
 
     ``same_channels``: every channel visits a node's ranks in the same order. ``compared_with``: the
-    measurements that durations were compared with; None: nothing.
+    measurements that durations were compared with; None: nothing. ``fitted_to``: those that a calibration
+    of the profile's own comes from.
     """
 
     ring: ChannelGraph
@@ -117,6 +118,7 @@ class ChannelGraphs:
     nvls: ChannelGraph
     same_channels: bool = True
     compared_with: str | None = None
+    fitted_to: str | None = None
     calibration: Calibration = field(default_factory=Calibration)
 
 

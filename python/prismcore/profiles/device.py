@@ -120,6 +120,7 @@ class DeviceProfile:
     efficiency: Efficiency
     host: HostCosts
     compared_with: str | None = None  # measurements that kernels were compared with; None: nothing
+    fitted_to: str | None = None  # measurements that its own figures and table come from; None: no such
     table: str | None = None  # CSV of measured kernels, relative to the profile
     rows: list[TimingRow] = field(default_factory=list, init=False)
 

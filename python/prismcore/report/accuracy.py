@@ -1,7 +1,8 @@
 """Which durations of a job rest on models that nobody has compared with measurements.
 
 A profile says so itself: ``compared_with`` of a device profile (its kernels) and of the two channel
-graphs of a cluster profile (communication on one node, between nodes). ``docs/accuracy.md`` has the
+graphs of a cluster profile (communication on one node, between nodes). A calibrated profile
+(``fitted_to``) says there what its base says: measured is what its table holds. ``docs/accuracy.md`` has the
 comparisons.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismcore.errors import ProfileError
 from prismcore.graph import Graph, Provenance
+from prismcore.report.table_use import profile_of, table_use
 
 if TYPE_CHECKING:
     from prismcore.profiles.cluster import ClusterProfile
@@ -36,18 +37,18 @@ def _has_models(graph: Graph) -> bool:
 
 
 def _kernels(graph: Graph, device: DeviceProfile | None) -> list[str]:
-    if device is not None:
-        return [] if device.compared_with else [f"kernels of {device.name}"]
-    name = graph.metadata.get("device")
+    name = graph.metadata.get("device") if device is None else device.name
     if not isinstance(name, str):
         return []
-    from prismcore.profiles.device import load_device
-
-    try:
-        compared = load_device(name).compared_with
-    except ProfileError:  # a file that is not here any more
-        compared = None
-    return [] if compared else [f"kernels of {name}"]
+    profile = profile_of(graph, device)
+    if profile is None:  # a file that is not here any more
+        return [f"kernels of {name}"]
+    if profile.compared_with:
+        return []
+    if profile.fitted_to is None or not profile.rows:
+        return [f"kernels of {name}"]
+    use = table_use(graph, profile)
+    return [f"kernels of {name} without a row in its table"] if use.found < use.kernels else []
 
 
 def _communication(graph: Graph, cluster: ClusterProfile | None) -> list[str]:
@@ -66,8 +67,11 @@ def _communication(graph: Graph, cluster: ClusterProfile | None) -> list[str]:
             crosses = bool((nodes != nodes[0]).any())
             between, on_one = between or crosses, on_one or not crosses
     parts = []
-    if on_one and not cluster.one_node.compared_with:
-        parts.append(f"communication on a node of {cluster.name}")
-    if between and not cluster.multi_node.compared_with:
-        parts.append(f"communication between nodes of {cluster.name}")
+    for needed, graphs, where in (
+        (on_one, cluster.one_node, "on a node"),
+        (between, cluster.multi_node, "between nodes"),
+    ):
+        if needed and not graphs.compared_with:
+            fitted = f" (but for {graphs.fitted_to}, which it was fitted to)" if graphs.fitted_to else ""
+            parts.append(f"communication {where} of {cluster.name}{fitted}")
     return parts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from prismcore.rank_list import format_ranks
 from prismcore.report.table import rows_table
 from prismcore.report.units import format_share
 from prismcore.report.words import kernel_label
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
     from prismcore.calibrate import Calibrated
     from prismcore.calibrate.collectives import CollectiveRow, LinkFit
-    from prismcore.calibrate.kernels import KernelRow
+    from prismcore.calibrate.kernels import FamilyFit, KernelRow
     from prismcore.calibrate.samples import Spread
 
 __all__ = ["calibration_json", "fields", "tables"]
@@ -41,6 +44,7 @@ def calibration_json(calibrated: Calibrated) -> dict[str, Any]:
                 "fitted_ns": fit.fitted_ns,
                 "base": fit.base_share,
                 "share": fit.share,
+                "rejected": fit.rejected,
             }
             for fit in calibrated.families
         ],
@@ -105,14 +109,13 @@ def tables(calibrated: Calibrated, most_kernels: int) -> Iterator[Table]:
     more = len(calibrated.kernels) - len(shown)
     yield rows_table(
         "kernels by time" + (f" (the first of {len(calibrated.kernels):,})" if more else ""),
-        ("kernel", "count", "median_ns", "p10_ns", "p90_ns", "base_ns", "base says"),
+        ("kernel", "count", "median, us", "10 %", "90 %", "base"),
         [
             (
                 _label(row),
                 row.measured.count,
-                *_quantiles(row.measured),
-                row.base.duration_ns,
-                row.base.provenance,
+                *(_us(ns) for ns in _quantiles(row.measured)),
+                "unknown" if row.base.provenance == "unknown" else _us(row.base.duration_ns),
             )
             for row in shown
         ],
@@ -126,7 +129,7 @@ def tables(calibrated: Calibrated, most_kernels: int) -> Iterator[Table]:
                     fit.family,
                     fit.launches,
                     f"{fit.base_share:g}",
-                    "as base" if fit.share is None else f"{fit.share:g}",
+                    _share(fit),
                     _error(fit.base_ns, fit.measured_ns),
                     _error(fit.fitted_ns, fit.measured_ns),
                 )
@@ -141,25 +144,25 @@ def tables(calibrated: Calibrated, most_kernels: int) -> Iterator[Table]:
                 "bytes",
                 "ranks",
                 "nodes",
+                "groups",
                 "count",
-                "median_ns",
-                "p10_ns",
-                "p90_ns",
-                "base_ns",
-                "fitted_ns",
+                "median, us",
+                "base",
+                "fitted",
             ),
             [
                 (
-                    row.key.kind.name.lower(),
-                    row.key.bytes,
-                    len(row.key.members),
-                    row.nodes,
-                    row.measured.count,
-                    *_quantiles(row.measured),
-                    row.base.duration_ns,
-                    row.fitted_ns,
+                    rows[0].key.kind.name.lower(),
+                    rows[0].key.bytes,
+                    len(rows[0].key.members),
+                    rows[0].nodes,
+                    len(rows),
+                    sum(row.measured.count for row in rows),
+                    _us(_median(calibrated, rows)),
+                    _us(rows[0].base.duration_ns),
+                    _us(rows[0].fitted_ns),
                 )
-                for row in calibrated.collectives
+                for rows in _alike(calibrated.collectives)
             ],
         )
     if calibrated.links:
@@ -172,9 +175,9 @@ def tables(calibrated: Calibrated, most_kernels: int) -> Iterator[Table]:
                     fit.protocol,
                     fit.samples,
                     fit.sizes,
-                    _figure(fit.latency_us),
+                    _figure(fit.latency_us, fit),
                     f"{fit.base_latency_us:g}",
-                    _figure(fit.bandwidth),
+                    _figure(fit.bandwidth, fit),
                     _bandwidth(fit),
                 )
                 for fit in calibrated.links
@@ -188,9 +191,9 @@ def tables(calibrated: Calibrated, most_kernels: int) -> Iterator[Table]:
                 (
                     row.figure.removesuffix("_ns"),
                     row.measured.count,
-                    *(f"{ns / 1e3:,.1f}" for ns in _quantiles(row.measured)),
-                    f"{row.base_ns / 1e3:,.1f}",
-                    "as base: too few" if row.value_ns is None else f"{row.value_ns / 1e3:,.1f}",
+                    *(_us(ns) for ns in _quantiles(row.measured)),
+                    _us(row.base_ns),
+                    f"as base: {row.why}" if row.value_ns is None else _us(row.value_ns),
                 )
                 for row in calibrated.host
             ],
@@ -231,6 +234,7 @@ def _collective(row: CollectiveRow) -> dict[str, Any]:
         "kind": row.key.kind.name.lower(),
         "bytes": row.key.bytes,
         "ranks": len(row.key.members),
+        "members": format_ranks(row.key.members),
         "nodes": row.nodes,
         **_spread(row.measured),
         "gbps": row.gbps,
@@ -256,21 +260,51 @@ def _quantiles(measured: Spread) -> tuple[int, int, int]:
 def _label(row: KernelRow) -> str:
     shape = row.shape
     if shape.m:
-        return f"{row.name} {shape.dtype} {shape.batch} x {shape.m} x {shape.n} x {shape.k}"
+        sizes = (*([shape.batch] if shape.batch > 1 else []), shape.m, shape.n, shape.k)
+        return f"{row.name} {_SHORT.get(shape.dtype, shape.dtype)} {'x'.join(map(str, sizes))}"
     label = kernel_label(row.name)
-    grid = "x".join(str(n) for n in shape.grid if n > 1) or "1"
-    return f"{label if len(label) <= LABEL else label[: LABEL - 3] + '...'} [{grid}]"
+    grid = f" [{'x'.join(str(n) for n in shape.grid if n > 1) or '1'}]"
+    room = LABEL - len(grid)
+    return f"{label if len(label) <= room else label[: room - 3] + '...'}{grid}"
 
 
-LABEL = 44
+LABEL = 32  # of a table in 80 columns
+_SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+
+def _alike(collectives: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
+    """Rows of groups that the profiles cannot tell apart, together."""
+    alike: dict[tuple[object, ...], list[CollectiveRow]] = {}
+    for row in collectives:
+        key = row.key
+        modelled = row.base.duration_ns, row.fitted_ns
+        alike.setdefault((key.kind, key.bytes, len(key.members), row.nodes, *modelled), []).append(row)
+    return list(alike.values())
+
+
+def _median(calibrated: Calibrated, rows: Sequence[CollectiveRow]) -> int:
+    durations = np.concatenate([calibrated.samples.collectives[row.key] for row in rows])
+    return round(float(np.median(durations)))
+
+
+def _share(fit: FamilyFit) -> str:
+    if fit.share is not None:
+        return f"{fit.share:g}"
+    return "as base" if fit.rejected is None else f"as base: {fit.rejected:g} is worse"
+
+
+def _us(ns: int) -> str:
+    return f"{ns / 1e3:,.1f}"
 
 
 def _error(modelled_ns: int, measured_ns: int) -> str:
     return f"{modelled_ns / measured_ns - 1:+.1%}" if measured_ns else "-"
 
 
-def _figure(value: float | None) -> str:
-    return "as base" if value is None else f"{value:g}"
+def _figure(value: float | None, fit: LinkFit) -> str:
+    if value is not None:
+        return f"{value:g}"
+    return "as base" if fit.is_fitted else "too few"
 
 
 def _bandwidth(fit: LinkFit) -> str:

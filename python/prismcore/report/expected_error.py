@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prismcore.graph import Graph
 from prismcore.report.accuracy import uncompared
 from prismcore.report.case import OWN_STEPS, Case, case_of
+from prismcore.report.table_use import table_warnings
 
 if TYPE_CHECKING:
     from prismcore.profiles.cluster import ClusterProfile
@@ -35,7 +36,7 @@ class ExpectedError:
     worst_percent: float | None = None
     points: int = 0
     data_sets: Sequence[str] = ()
-    warnings: list[str] = field(default_factory=list)  #: models in use that were compared with nothing
+    warnings: list[str] = field(default_factory=list)  #: models in use without comparison, tables without use
 
     def to_json(self) -> dict[str, Any]:
         """The key ``expected_error`` of ``--json``."""
@@ -79,6 +80,18 @@ def expected_error(
             nothing does.
         iteration_ns: what was predicted; None: not yet.
     """
+    found = _expected(graph, device, cluster, change, iteration_ns)
+    found.warnings[:0] = table_warnings(graph, device)
+    return found
+
+
+def _expected(
+    graph: Graph,
+    device: DeviceProfile | None,
+    cluster: ClusterProfile | None,
+    change: str | None,
+    iteration_ns: int | None,
+) -> ExpectedError:
     models = uncompared(graph, device=device, cluster=cluster)
     if models:
         what = ", ".join(models)
