@@ -16,6 +16,7 @@ from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.profiles.cluster import load_cluster
 from prismcore.replay import replay
 from prismcore.traces.chakra import read_chakra, read_chakra_set
+from prismcore.traces.chakra_json import documents_of
 from prismcore.traces.chakra_ops import graph_of_chakra
 
 A100 = load_cluster("a100-8x")
@@ -377,3 +378,15 @@ def test_command_line(tmp_path, capsys):
         read_chakra_set(unnamed)
     with pytest.raises(TraceError, match="rank 0 found, which"):
         read_chakra_set([tmp_path / "trace.0.et"] * 2)
+
+
+def test_json_that_is_cut_is_called_so_however_it_is_laid_out():
+    nodes = [{"id": n, "name": "n", "type": 4, "duration_micros": 5} for n in range(3)]
+    for document in (nodes, {"workload_graph": nodes}):
+        for indent in (None, 1, "\t"):
+            text = json.dumps(document, indent=indent)
+            assert len(documents_of(text.encode())[1]) == 3
+            with pytest.raises(TraceError, match="no JSON"):
+                documents_of(text[:-3].encode())
+    assert documents_of(b"{\n\x050.0.4" + b"x" * 116) is None  # a message of 123 bytes
+    assert len(documents_of("\n".join(map(json.dumps, nodes)).encode())[1]) == 3

@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     begin = time.perf_counter()
     for path in [*args.paths, *(getattr(args, "kineto", None) or ())]:
         check_output(args.output, source=path)
-    graph, warnings = args.read(args)
+    with output.terminated_as_interrupt():  # archives are unpacked into a temporary folder
+        graph, warnings = args.read(args)
     graph.save(args.output)
     ops, provenance = ops_and_provenance(graph)
     report = {

@@ -13,6 +13,10 @@ from prismcore.traces.plain_values import listed, whole
 
 __all__ = ["documents_of"]
 
+_BETWEEN = re.compile(r"[ \t\r\n,]*")  #: documents
+#: A message of protobuf may begin as JSON does: with its length, as a brace, and a tag, as a newline.
+_BEGINS = re.compile(rb"""\s*[\[{]\s*["{}\[\]]""")
+
 
 def documents_of(data: bytes) -> tuple[Attributes, list[ChakraNode]] | None:
     """Metadata and nodes of a file; None: it is no JSON (a length of 123 looks like a brace).
@@ -24,13 +28,13 @@ def documents_of(data: bytes) -> tuple[Attributes, list[ChakraNode]] | None:
     documents: list[Any] = []
     try:
         text = data.decode()
-        decoder, at = json.JSONDecoder(), 0
+        decoder, at = json.JSONDecoder(), _BETWEEN.match(text).end()  # type: ignore[union-attr]
         while at < len(text):
             document, at = decoder.raw_decode(text, at)
             documents.append(document)
-            at = len(text) - len(text[at:].lstrip(" \t\r\n,")) if at < len(text) else at
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
     except (ValueError, RecursionError) as error:
-        if documents or data[:2] in (b'{"', b"[{", b"{ "):
+        if documents or _BEGINS.match(data):
             raise TraceError(f"no JSON: {error}") from error
         return None
     metadata: Attributes = {}

@@ -42,6 +42,7 @@ class RankNodes:
         self.members: dict[str, tuple[int, ...]] = dict(trace.groups)
         self.numbers: dict[object, int] = {}
         self.launches: dict[int, int] = {}
+        self.labels = {label: number for number, label in enumerate(columns.labels)}
 
     def run(self, marked: bool) -> None:
         """``marked``: the traces mark their iterations; otherwise all is one."""
@@ -65,10 +66,10 @@ class RankNodes:
             self._mark("", MarkKind.PHASE)
 
     def _mark(self, label: str, kind: MarkKind = MarkKind.ITERATION) -> int:
-        labels = self.columns.labels
-        if label not in labels:
-            labels.append(label)
-        return self.columns.mark(self.trace.rank, labels.index(label), kind=kind)
+        number = self.labels.setdefault(label, len(self.labels))
+        if number == len(self.columns.labels):
+            self.columns.labels.append(label)
+        return self.columns.mark(self.trace.rank, number, kind=kind)
 
     def _add(self, node: ChakraNode, clock: dict[int, int]) -> int | None:
         """The row of a node; None for one that does nothing, and is waited for through."""
