@@ -119,7 +119,10 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult, expected
             f"{format_ns(result.median_iteration_time_ns)} (median of {counted})",
         ),
         ("iterations", shown),
-        ("peak allocated", f"{peak} on rank {result.peak_rank}"),
+        (
+            "peak allocated",
+            f"{peak} on rank {result.peak_rank}" if result.memory_known else "not known: not in the traces",
+        ),
         ("provenance of device time", provenance_words(result.provenance)),
         ("expected error", expected.words()),
         (

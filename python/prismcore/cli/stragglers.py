@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from prismcore.stragglers import StragglerReport
 
 LONG_NAME = 60
+SHOWN = 15
+LEFT_OUT = 0.1  # of the iteration, from when on it is told
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,6 +45,11 @@ def run(args: argparse.Namespace) -> int:
     provenance = ops_and_provenance(graph)[1]
     expected = expected_error(graph, change="its stragglers taken away")
     warnings = [*graph_warnings(graph), *expected.warnings]
+    left_out = 1 - report.without_gaps_ns / report.iteration_time_ns if report.iteration_time_ns else 0.0
+    if left_out >= LEFT_OUT:
+        warnings.append(
+            f"{100 * left_out:.0f} % of the iteration are gaps and host time, which these figures leave out"
+        )
     if not report.by_stage:
         warnings.append(
             "the graph does not say which rank is which worker, so there is nothing by stage and worker; "
@@ -91,8 +99,24 @@ def _show(title: str, report: StragglerReport, rests_on: Sequence[tuple[str, str
     )
     for what, slowdowns in groups:
         if slowdowns:
-            rows = [(_short(name), f"{slowdown:.4f}") for name, slowdown in slowdowns.items()]
-            output.show("", rows_table(f"by one {what}", (what, "slowdown"), rows))
+            rows = [
+                (name, f"{slowdown:.4f}")
+                for name, slowdown in zip(_labels(list(slowdowns)), slowdowns.values(), strict=True)
+            ]
+            shown = rows[:SHOWN] if what == "operation" else rows
+            output.show("", rows_table(f"by one {what}", (what, "slowdown"), shown))
+            if rest := rows[len(shown) :]:
+                output.show(f"and {len(rest):,} more, of {rest[-1][1]} to {rest[0][1]} (all with --json)")
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Short names, numbered where several would read the same."""
+    short = [_short(name) for name in names]
+    total, seen, out = Counter(short), Counter[str](), []
+    for name in short:
+        seen[name] += 1
+        out.append(f"{name} #{seen[name]}" if total[name] > 1 else name)
+    return out
 
 
 def _short(name: str) -> str:

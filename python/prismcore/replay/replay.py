@@ -114,6 +114,7 @@ def result_of(
         splits=raw["splits"].reshape(*shape, 6),
         iteration_end_ns=raw["iteration_end_ns"].reshape(shape),
         peak_allocated_bytes=raw["peak_allocated_bytes"],
+        memory_known="imported_from" not in graph.metadata or bool(raw["peak_allocated_bytes"].any()),
         events=raw["events"],
         device_time_ns={source: raw["device_time_ns"][source] for source in Provenance},
         wall_time_s=wall_time_s,

@@ -66,10 +66,11 @@ class ReplayResult:
     ranks: npt.NDArray[np.uint32]  #: rising: shape [R]
     splits: npt.NDArray[np.int64]  #: by ``SPLIT_KEYS``: shape [R, I, 6]
     iteration_end_ns: npt.NDArray[np.int64]  #: of each rank: shape [R, I]
-    peak_allocated_bytes: npt.NDArray[np.int64]  #: of the allocate/free curve: shape [R]
+    peak_allocated_bytes: npt.NDArray[np.int64]  #: of the allocate/free curve: shape [R]; 0: see memory_known
     events: int  #: ops that took effect, over all ranks
     device_time_ns: dict[Provenance, float]  #: of all kernels, copies and transfers
     wall_time_s: float  #: of the replay itself
+    memory_known: bool = True  #: False: an import, whose trace says nothing of memory; peaks are 0
     first_counted: int = 0  #: iterations before it (the warm-up) count in no median or mean
     timeline: Timeline | None = None
     failure: FailureReport | None = None  #: where ranks were to fail, or stuck ranks were kept
@@ -125,7 +126,9 @@ class ReplayResult:
             "peak_allocated_bytes": {
                 "max": int(self.peak_allocated_bytes.max()),
                 "rank": self.peak_rank,
-            },
+            }
+            if self.memory_known
+            else None,
             "events": self.events,
             "wall_time_s": self.wall_time_s,
             "provenance": self.provenance,
@@ -143,7 +146,7 @@ class ReplayResult:
         return {
             "iteration_time_ns": times.tolist(),
             **self._averages(times, self.splits[at : at + 1]),
-            "peak_allocated_bytes": int(self.peak_allocated_bytes[at]),
+            "peak_allocated_bytes": int(self.peak_allocated_bytes[at]) if self.memory_known else None,
         }
 
     def _averages(self, times: npt.NDArray[np.int64], splits: npt.NDArray[np.int64]) -> dict[str, Any]:

@@ -60,12 +60,16 @@ def class_table(graph: Graph, result: ReplayResult, count: int) -> Table:
     title = "rank classes, those that wait least first"
     if len(shown) < len(classes):
         title += f" ({len(shown)} of {len(classes)})"
-    return rows_table(title, ("class", "ranks", *_COLUMNS), rows)
+    return rows_table(title, ("class", "ranks", *_columns(result)), rows)
 
 
 def rank_table(title: str, result: ReplayResult, ranks: Sequence[int]) -> Table:
     """One line a rank: means per iteration."""
-    return rows_table(title, _COLUMNS, [_row(result, rank) for rank in ranks])
+    return rows_table(title, _columns(result), [_row(result, rank) for rank in ranks])
+
+
+def _columns(result: ReplayResult) -> tuple[str, ...]:
+    return _COLUMNS if result.memory_known else _COLUMNS[:-1]
 
 
 _COLUMNS = ("rank", "compute_ns", "exposed_ns", "waiting_ns", "host_ns", "idle_ns", "peak_bytes")
@@ -74,4 +78,5 @@ _COLUMNS = ("rank", "compute_ns", "exposed_ns", "waiting_ns", "host_ns", "idle_n
 def _row(result: ReplayResult, rank: int) -> tuple[object, ...]:
     split = result.rank_split(rank)
     peak = int(result.peak_allocated_bytes[result.index(rank)])
-    return (rank, *(getattr(split, key) for key, _ in PARTS), peak)
+    times = (getattr(split, key) for key, _ in PARTS)
+    return (rank, *times, peak) if result.memory_known else (rank, *times)

@@ -48,10 +48,10 @@ class RankSummary:
     ops: int
     collectives: int  #: communication ops that are neither send nor recv
     bytes_sent: int  #: payload of communication ops except recv
-    peak_requested_bytes: int
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    peak_device_bytes: int
+    peak_requested_bytes: int | None  #: these four None where a trace said nothing of memory
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_device_bytes: int | None
 
     def to_json(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
@@ -109,6 +109,9 @@ def summarize_rank(graph: Graph, rank: int) -> RankSummary:
     view = graph.rank(rank)
     statistics = graph.program_statistics(view.program)
     talk = statistics.communication
+    peaks = [getattr(view.peaks, f"{of}_bytes") for of in ("requested", "allocated", "reserved", "device")]
+    if "imported_from" in graph.metadata and not any(peaks):
+        peaks = [None] * len(peaks)
     return RankSummary(
         rank=rank,
         rank_class=view.rank_class,
@@ -116,8 +119,8 @@ def summarize_rank(graph: Graph, rank: int) -> RankSummary:
         ops=statistics.ops,
         collectives=sum(n for kind, n in talk.items() if kind not in (OpKind.SEND, OpKind.RECV)),
         bytes_sent=statistics.bytes_sent,
-        peak_requested_bytes=view.peaks.requested_bytes,
-        peak_allocated_bytes=view.peaks.allocated_bytes,
-        peak_reserved_bytes=view.peaks.reserved_bytes,
-        peak_device_bytes=view.peaks.device_bytes,
+        peak_requested_bytes=peaks[0],
+        peak_allocated_bytes=peaks[1],
+        peak_reserved_bytes=peaks[2],
+        peak_device_bytes=peaks[3],
     )
