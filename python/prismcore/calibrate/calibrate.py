@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,12 @@ from prismcore.calibrate.device import base_for, check_base, other_memory
 from prismcore.calibrate.figures import CopyRow, HostRow, copy_rows, host_rows, pcie_bandwidth
 from prismcore.calibrate.kernels import FamilyFit, KernelRow, fit_families, kernel_rows, table_rows
 from prismcore.calibrate.samples import Samples
+from prismcore.calibrate.targets import check_targets, reference
 from prismcore.errors import ProfileError, TraceError
+from prismcore.outputs import write_whole
 from prismcore.profiles.cluster import ClusterProfile, default_cluster_for, load_cluster
 from prismcore.profiles.device import DeviceProfile, load_device
-from prismcore.profiles.timing_table import TimingRow, write_table
+from prismcore.profiles.timing_table import TimingRow, table_text
 from prismcore.profiles.toml_text import toml_text
 
 __all__ = ["LEAST_SAMPLES", "Calibrated", "calibrate"]
@@ -64,18 +65,22 @@ class Calibrated:
 
     def save(self, profile: Path) -> list[Path]:
         """Writes ``NAME.toml``, ``NAME.kernels.csv`` and, where there are collectives, ``NAME.cluster.toml``;
-        returns their names. The profiles extend their bases. Raises OSError where one cannot be written."""
+        returns their names. The profiles extend their bases. All are written, or none.
+
+        Raises PrismError where one cannot be written, or would replace what a base is read from.
+        """
+        check_targets(profile, base=self.base, cluster=self.base_cluster)
         main, table, cluster = self.files(profile)
-        write_table(table, self.table)
-        main.write_text(toml_text(self._device_table(main, table.name)), encoding="utf-8")
-        if cluster is None:
-            return [main, table]
-        cluster.write_text(toml_text(self._cluster_table(cluster)), encoding="utf-8")
-        return [main, table, cluster]
+        texts = {table: table_text(self.table)}
+        if cluster is not None:
+            texts[cluster] = toml_text(self._cluster_table(cluster))
+        texts[main] = toml_text(self._device_table(main, table.name))
+        write_whole({path: text.encode() for path, text in texts.items()})
+        return [main, table] if cluster is None else [main, table, cluster]
 
     def _device_table(self, path: Path, table: str) -> dict[str, Any]:
         out: dict[str, Any] = {
-            "base": _reference(self.base, path),
+            "base": reference(self.base, path),
             "fitted_to": self._words(),
             "table": table,
         }
@@ -88,7 +93,7 @@ class Calibrated:
         return out | ({"efficiency": shares} if shares else {}) | ({"host": host} if host else {})
 
     def _cluster_table(self, path: Path) -> dict[str, Any]:
-        out: dict[str, Any] = {"base": _reference(self.base_cluster or "", path)}
+        out: dict[str, Any] = {"base": reference(self.base_cluster or "", path)}
         for fit in (fit for fit in self.links if fit.is_fitted):
             if fit.protocol == "messages":
                 part, latency, rate = (
@@ -110,7 +115,8 @@ class Calibrated:
 
     def _words(self) -> str:
         device = self.samples.device
-        return f"traces of {self.samples.source}" + (f" on {device.name}" if device is not None else "")
+        source = self.samples.source.encode("utf-8", "replace").decode()  # names of files need not be UTF-8
+        return f"traces of {source}" + (f" on {device.name}" if device is not None else "")
 
 
 def calibrate(
@@ -225,14 +231,6 @@ def _cluster_of(base: str) -> str | None:
         return default_cluster_for(base)
     except ProfileError:
         return None
-
-
-def _reference(base: str, path: Path) -> str:
-    """The base as the profile at ``path`` names it: a shipped one by name, a file by its way from there."""
-    name = base.removeprefix("virtual:")
-    if not name.endswith(".toml") and os.sep not in name:
-        return name
-    return os.path.relpath(Path(name).absolute(), path.absolute().parent)
 
 
 def _with_base_rows(rows: list[TimingRow], profile: DeviceProfile) -> list[TimingRow]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prismcore.cli import output, parsing
-from prismcore.cli.graphs import check_output, open_graph
+from prismcore.cli.graphs import open_graph
 
 if TYPE_CHECKING:
     from prismcore.calibrate import Calibrated, Samples
@@ -73,14 +73,16 @@ def profile_path(text: str) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.calibrate import calibrate
+    from prismcore.calibrate.targets import check_targets
     from prismcore.report.calibrate import calibration_json
 
     begin = time.perf_counter()
-    _check_outputs(args)
+    check_targets(args.output, base=args.base, cluster=args.cluster, sources=args.paths)
     calibrated = calibrate(
         _samples(args.paths), base=args.base, cluster=args.cluster, least=args.least_samples
     )
-    files = [str(path) for path in calibrated.save(args.output)]
+    with output.terminated_as_interrupt():
+        files = [str(path) for path in calibrated.save(args.output)]
     wall = time.perf_counter() - begin
     if args.json:
         output.show_json(
@@ -94,13 +96,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(files, calibrated, wall)
     return 0
-
-
-def _check_outputs(args: argparse.Namespace) -> None:
-    sources = [*args.paths, *(Path(name) for name in (args.base, args.cluster) if name is not None)]
-    for suffix in (".toml", ".kernels.csv", ".cluster.toml"):
-        for source in sources:
-            check_output(args.output.with_suffix(suffix), source=source)
 
 
 def _samples(paths: list[Path]) -> Samples:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prismcore.errors import PrismError
+from prismcore.outputs import check_file
 from prismcore.rank_list import format_ranks, named_ranks
 
 if TYPE_CHECKING:
@@ -37,18 +37,7 @@ def check_output(path: Path, *, source: Path | None = None) -> None:
 
     ``source``: what the command reads, which it must not write over.
     """
-    if path.is_dir():
-        raise PrismError(f"{path}: is a folder, expected the name of a file to write")
-    if source is not None and path.exists() and source.exists() and path.samefile(source):
-        raise PrismError(f"{path}: is also what would be read, expected another name for the output")
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise PrismError(f"{path}: its folder does not exist; create it first: mkdir -p {path.parent}")
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
-            pass
-    except OSError as error:
-        raise PrismError(f"{path}: cannot be written: {error.strerror}") from error
+    check_file(path, sources=() if source is None else (source,))
 
 
 def device_profile(name: str | None) -> DeviceProfile | None:

@@ -32,16 +32,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         chosen = format.add_format(formats)
         parsing.add_graph_output(chosen)
         chosen.add_argument("--json", action="store_true", help="machine output on stdout")
-        chosen.set_defaults(run=run, read=format.read)
+        chosen.set_defaults(run=run, read=format.read, endings=format.ENDINGS)
 
 
 def run(args: argparse.Namespace) -> int:
-    from prismcore.cli.graphs import check_output
+    from prismcore.outputs import check_file
     from prismcore.report.summary import ops_and_provenance
 
     begin = time.perf_counter()
-    for path in [*args.paths, *(getattr(args, "kineto", None) or ())]:
-        check_output(args.output, source=path)
+    check_file(args.output, sources=_inputs(args))
     with output.terminated_as_interrupt():  # archives are unpacked into a temporary folder
         graph, warnings = args.read(args)
     graph.save(args.output)
@@ -62,6 +61,23 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(args.output, report, warnings)
     return 0
+
+
+def _inputs(args: argparse.Namespace) -> list[Path]:
+    """Files that are read: those of folders, what lies beside traces and what profiles extend included."""
+    from prismcore.profiles.cluster import cluster_files
+    from prismcore.traces.chakra import GROUPS_FILE
+    from prismcore.traces.json_files import trace_files
+
+    given = [*args.paths, *(getattr(args, "kineto", None) or ())]
+    files = trace_files(given, args.endings) if args.endings else given
+    if args.format == "chakra":
+        files += [path.parent / GROUPS_FILE for path in files]
+    if (meta := getattr(args, "meta", None)) is not None:
+        files.append(meta)
+    if (cluster := getattr(args, "cluster", None)) is not None:
+        files += cluster_files(cluster)
+    return files
 
 
 def _show(path: Path, report: dict[str, Any], warnings: Sequence[str]) -> None:

@@ -11,6 +11,9 @@ from prismcore.cli import import_cluster
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
+ENDINGS: tuple[str, ...] = (".et", ".et.gz", ".json", ".json.gz")
+"""Of the files that a folder stands for."""
+
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],
@@ -39,7 +42,7 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     from prismcore.traces.chakra_ops import graph_of_chakra
     from prismcore.traces.json_files import trace_files
 
-    traces = read_chakra_set(trace_files(args.paths, (".et", ".et.gz", ".json", ".json.gz")))
+    traces = read_chakra_set(trace_files(args.paths, ENDINGS))
     graph, warnings = graph_of_chakra(traces, import_cluster.load_chosen(args))
     import_cluster.check_used(args, graph)
     return graph, warnings

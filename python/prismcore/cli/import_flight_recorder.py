@@ -11,6 +11,9 @@ from prismcore.cli import import_cluster
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
+ENDINGS: tuple[str, ...] = ("",)
+"""Of the files that a folder stands for."""
+
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],
@@ -38,7 +41,7 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     from prismcore.traces.flight_recorder_ops import graph_of_flight_records
     from prismcore.traces.json_files import trace_files
 
-    records = read_flight_records(trace_files(args.paths, ("",)))
+    records = read_flight_records(trace_files(args.paths, ENDINGS))
     graph, warnings = graph_of_flight_records(records, import_cluster.load_chosen(args))
     import_cluster.check_used(args, graph)
     return graph, warnings

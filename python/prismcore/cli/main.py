@@ -169,7 +169,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    output.note(f"error: {message}")
+    output.note(f"error: {output.escaped(message, lines=True)}")
     return code
 
 

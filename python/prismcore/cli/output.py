@@ -72,9 +72,23 @@ def show_warnings(warnings: Iterable[str]) -> None:
     from rich.text import Text
 
     terminal = sys.stdout.isatty()
-    for warning in warnings:
+    for warning in map(escaped, warnings):
         line: RenderableType = f"warning: {warning}"
         show("", Text.assemble(("warning: ", "yellow"), warning) if terminal else line)
+
+
+def escaped(text: str, *, lines: bool = False) -> str:
+    """`text` without what a terminal would obey: names of files and of what traces hold are others' bytes.
+
+    ``lines``: keeps line breaks and tabs, of texts that have several lines of their own.
+    """
+    kept = " \n\t" if lines else " "
+    return "".join(c if c.isprintable() or c in kept else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    byte = ord(character) - 0xDC00  # of a name that is not UTF-8, as Python holds it
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else character.encode("unicode_escape").decode()
 
 
 def show_lines(lines: Iterable[str]) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prismcore import _core
-from prismcore.errors import GraphError
+from prismcore.errors import GraphError, PrismError
 from prismcore.graph.kernel import Kernel
 from prismcore.graph.metadata import load_metadata
 from prismcore.graph.op import BINDING_DTYPE, OP_DTYPE, OpArray, OpKind, Provenance
 from prismcore.graph.rank import Communicator, MemoryPeaks, Rank, RankOrigin
 from prismcore.graph.values import u32, u32_array
+from prismcore.outputs import file_target
 
 __all__ = ["Graph", "Statistics"]
 
@@ -61,8 +62,17 @@ class Graph:
         return Graph(_core.Graph.from_bytes(data))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file whole or not at all. Raises GraphError if it cannot be written."""
-        self.core.save(_encoded(path))
+        """Writes the file whole or not at all; what a link leads to, where `path` is one.
+
+        Raises GraphError if it cannot be written, or is a folder, a device or a pipe.
+        """
+        try:
+            target = file_target(path)
+        except PrismError as error:
+            raise GraphError(str(error)) from None
+        except OSError as error:
+            raise GraphError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
+        self.core.save(_encoded(target))
 
     def to_bytes(self) -> bytes:
         """The bytes of the ``.prism`` file."""

@@ -19,6 +19,7 @@ from prismcore.profiles.reader import (
     Range,
     known_profiles,
     problem,
+    profile_files,
     profile_table,
     read_mapping,
     read_profile,
@@ -35,6 +36,7 @@ __all__ = [
     "ChannelGraphs",
     "ClusterProfile",
     "PointToPoint",
+    "cluster_files",
     "cluster_names",
     "cluster_text",
     "default_cluster_for",
@@ -241,6 +243,15 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> ClusterProfile:
             figure that is missing, unknown or out of range (file, key, found, expected).
     """
     return read_profile(ClusterProfile, name_or_path, FOLDER, kind="cluster")
+
+
+def cluster_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
+    """The files that :func:`load_cluster` reads: the profile and those that it extends.
+
+    Raises:
+        ProfileError: one of them cannot be read.
+    """
+    return profile_files(name_or_path, FOLDER, kind="cluster")
 
 
 def parse_cluster(text: str, source: str) -> ClusterProfile:

@@ -15,10 +15,25 @@ from typing import Annotated, Final
 
 from prismcore import _core
 from prismcore.errors import ProfileError
-from prismcore.profiles.reader import Range, known_profiles, problem, read_mapping, read_profile
+from prismcore.profiles.reader import (
+    Range,
+    known_profiles,
+    problem,
+    profile_files,
+    read_mapping,
+    read_profile,
+)
 from prismcore.profiles.timing_table import TimingRow, read_table
 
-__all__ = ["DeviceProfile", "Efficiency", "HostCosts", "PeakRates", "device_profiles", "load_device"]
+__all__ = [
+    "DeviceProfile",
+    "Efficiency",
+    "HostCosts",
+    "PeakRates",
+    "device_files",
+    "device_profiles",
+    "load_device",
+]
 
 SAME_IN_CORE: Final = (
     "name",
@@ -171,6 +186,18 @@ class DeviceProfile:
 def device_profiles() -> list[str]:
     """Names of the profiles that ship with the package."""
     return known_profiles(FOLDER)
+
+
+def device_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
+    """The files that :func:`load_device` reads: profile, those that it extends, and their tables.
+
+    Raises:
+        ProfileError: one of the profiles cannot be read.
+    """
+    given = name_or_path
+    if isinstance(given, str):
+        given = given.removeprefix("virtual:")
+    return profile_files(given, FOLDER, kind="device")
 
 
 def load_device(name_or_path: str | os.PathLike[str]) -> DeviceProfile:

@@ -41,6 +41,7 @@ __all__ = [
     "Range",
     "known_profiles",
     "problem",
+    "profile_files",
     "profile_table",
     "read_file",
     "read_mapping",
@@ -110,7 +111,18 @@ def profile_table(
     Raises ProfileError as :func:`read_profile` does.
     """
     path, source = _file_of(name_or_path, folder, kind)
-    return source, _extended(path, source, folder, kind, (path.resolve(),))
+    return source, _extended(path, source, folder, kind, passed=(path.resolve(),))
+
+
+def profile_files(name_or_path: str | os.PathLike[str], folder: Path, *, kind: str) -> list[Path]:
+    """The files that a profile is read from: its own, those that it extends, and the tables they name.
+
+    Raises ProfileError as :func:`read_profile` does where they cannot be read.
+    """
+    path, source = _file_of(name_or_path, folder, kind)
+    files: list[Path] = []
+    _extended(path, source, folder, kind, passed=(path.resolve(),), files=files)
+    return files
 
 
 def _file_of(name_or_path: str | os.PathLike[str], folder: Path, kind: str) -> tuple[Path, str]:
@@ -127,8 +139,20 @@ def _file_of(name_or_path: str | os.PathLike[str], folder: Path, kind: str) -> t
     return path, path.name
 
 
-def _extended(path: Path, source: str, folder: Path, kind: str, passed: tuple[Path, ...]) -> dict[str, Any]:
+def _extended(
+    path: Path,
+    source: str,
+    folder: Path,
+    kind: str,
+    *,
+    passed: tuple[Path, ...],
+    files: list[Path] | None = None,
+) -> dict[str, Any]:
     own = _table_of(_text_of(path, source), source)
+    if files is not None:
+        files.append(path)
+        if isinstance(own.get("table"), str):
+            files.append(path.parent / own["table"])
     if "base" not in own:
         return own
     named = own.pop("base")
@@ -142,7 +166,7 @@ def _extended(path: Path, source: str, folder: Path, kind: str, passed: tuple[Pa
         raise ProfileError(f"{source}: base: {error}") from None
     if base_path.resolve() in passed:
         raise ProfileError(f"{source}: base: found {base_source}, which extends this profile itself")
-    base = _extended(base_path, base_source, folder, kind, (*passed, base_path.resolve()))
+    base = _extended(base_path, base_source, folder, kind, passed=(*passed, base_path.resolve()), files=files)
     if isinstance(base.get("table"), str):
         base["table"] = str(base_path.parent.absolute() / base["table"])
     return _merged(base, own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from prismcore.cost import DTYPES, KernelShape
 from prismcore.errors import ProfileError
 
-__all__ = ["COLUMNS", "TimingRow", "read_table", "write_table"]
+__all__ = ["COLUMNS", "TimingRow", "read_table", "table_text", "write_table"]
 
 #: Columns of a timing table, in order. Numbers are integers; an empty cell is the default.
 COLUMNS: Final = (
@@ -111,12 +112,18 @@ def read_table(path: Path) -> list[TimingRow]:
     return rows
 
 
+def table_text(rows: list[TimingRow]) -> str:
+    """``rows`` as CSV from which :func:`read_table` gives them back."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        shape = row.shape
+        launch = (*shape.grid, *shape.block, shape.shared_bytes, shape.dtype, shape.transposes)
+        writer.writerow((row.name, *launch, shape.m, shape.n, shape.k, shape.batch, row.duration_ns))
+    return stream.getvalue()
+
+
 def write_table(path: Path, rows: list[TimingRow]) -> None:
     """Writes ``rows`` so that :func:`read_table` gives them back."""
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in rows:
-            shape = row.shape
-            launch = (*shape.grid, *shape.block, shape.shared_bytes, shape.dtype, shape.transposes)
-            writer.writerow((row.name, *launch, shape.m, shape.n, shape.k, shape.batch, row.duration_ns))
+    path.write_text(table_text(rows), encoding="utf-8", newline="")

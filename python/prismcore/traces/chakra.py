@@ -24,7 +24,10 @@ from prismcore.traces.chakra_protobuf import messages_of
 from prismcore.traces.json_files import read_limited
 from prismcore.traces.plain_values import distinct, whole
 
-__all__ = ["ChakraTrace", "read_chakra", "read_chakra_set"]
+__all__ = ["GROUPS_FILE", "ChakraTrace", "read_chakra", "read_chakra_set"]
+
+#: Beside traces: who is in their process groups.
+GROUPS_FILE = "comm_groups.json"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,7 +48,7 @@ def read_chakra_set(paths: Sequence[Path]) -> list[ChakraTrace]:
 
     Raises TraceError where one cannot be read, holds no nodes, or two are of one rank.
     """
-    files = [path for path in paths if path.name != "comm_groups.json"]
+    files = [path for path in paths if path.name != GROUPS_FILE]
     if not files:
         raise TraceError("no traces given, expected one file a rank, as trace.0.et")
     traces: dict[int, ChakraTrace] = {}
@@ -94,7 +97,7 @@ def read_chakra(path: str | os.PathLike[str], *, alone: bool = True) -> ChakraTr
         version=str(metadata.get("version", ""))[:20],
         metadata=metadata,
         nodes=nodes,
-        groups=_groups(Path(file).parent / "comm_groups.json", warnings),
+        groups=_groups(Path(file).parent / GROUPS_FILE, warnings),
         warnings=warnings,
     )
 

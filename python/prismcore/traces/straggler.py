@@ -180,7 +180,8 @@ def _table(name: str) -> pa.Table:
     if not os.path.isfile(name):
         raise TraceError(f"{name}: no such file, expected a trace in parquet")
     try:
-        with parquet.ParquetFile(name) as file:
+        # Opened here: pyarrow takes names in UTF-8 alone.
+        with open(name, "rb") as raw, parquet.ParquetFile(raw) as file:
             absent = [c for c in _COLUMNS if c not in file.schema_arrow.names]
             if absent:
                 raise TraceError(
