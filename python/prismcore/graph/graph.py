@@ -66,12 +66,13 @@ class Graph:
 
         Raises GraphError if it cannot be written, or is a folder, a device or a pipe.
         """
+        name = os.fsdecode(_encoded(path))
         try:
-            target = file_target(path)
+            target = file_target(name)
         except PrismError as error:
             raise GraphError(str(error)) from None
         except OSError as error:
-            raise GraphError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
+            raise GraphError(f"{name}: cannot be written: {error.strerror}") from error
         self.core.save(_encoded(target))
 
     def to_bytes(self) -> bytes:
