@@ -2,21 +2,31 @@
 #include "base/error.h"
 
 #include <exception>
+#include <string_view>
 
 #include "bind/bind.h"
 
 namespace prism::bind {
 namespace {
 
+// Messages name files, which need not be UTF-8: Python spells their bytes as in its own paths.
+nb::object text_of(const Error& error) {
+  const std::string_view text = error.what();
+  const auto size = static_cast<Py_ssize_t>(text.size());
+  PyObject* decoded = PyUnicode_DecodeUTF8(text.data(), size, "surrogateescape");
+  if (decoded == nullptr) nb::raise_python_error();
+  return nb::steal(decoded);
+}
+
 void raise(const char* name, const Error& error) {
   nb::object type = nb::module_::import_("prismcore.errors").attr(name);
-  PyErr_SetString(type.ptr(), error.what());
+  PyErr_SetObject(type.ptr(), text_of(error).ptr());
 }
 
 // One that names a rank and its op.
 template <class PlacedError>
 void raise_placed(const char* name, const PlacedError& e) {
-  nb::object error = nb::module_::import_("prismcore.errors").attr(name)(e.what());
+  nb::object error = nb::module_::import_("prismcore.errors").attr(name)(text_of(e));
   error.attr("rank") = e.rank;
   error.attr("op") = e.op;
   PyErr_SetObject(error.type().ptr(), error.ptr());
