@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import struct
 import threading
@@ -78,11 +79,17 @@ def test_pages_are_apart_and_a_later_epoch_ends_the_earlier(bulletin: Bulletin) 
     assert (first.get("key"), other.get("key")) == (b"first", b"other")
     later = page(bulletin, 4, 0)
     later.set("key", "later")
+    stranger = page(bulletin, 1 << 62, 0)
     assert later.get("key") == b"later"
+    first.set("more", b"")
+    first.get("more")  # until the member says so
+    bulletin.begin(4)
     with pytest.raises(RuntimeError, match="gone or in a later epoch"):
         first.get("another")
     with pytest.raises(RuntimeError, match="gone"):
         page(bulletin, 3, 0).get("key")
+    assert later.get("key") == b"later"
+    stranger.close()
 
 
 @pytest.mark.parametrize(
@@ -163,12 +170,14 @@ def test_epochs_leave_no_descriptors(bulletin: Bulletin) -> None:
     page(bulletin, 1).close()
     before = descriptors()
     for epoch in range(2, 30):
+        bulletin.begin(epoch)
         stores = [page(bulletin, epoch) for _ in range(4)]
         for number, store in enumerate(stores):
             store.set(str(number), b"x")
         for store in stores:
             store.wait(["0", "1", "2", "3"])
             store.close()
+    bulletin.begin(31)
     last = page(bulletin, 31)  # whoever is left is sent away
     last.set("key", b"")
     last.get("key")
@@ -234,3 +243,20 @@ def test_who_leaves_behind_a_barrier_holds_up_nobody(bulletin: Bulletin) -> None
     assert stores[1].is_through(20)
     stores[1].close()
     assert stores[2].is_through(20)
+
+
+def test_a_process_that_was_forked_holds_up_no_end() -> None:
+    made = Bulletin("localhost")
+    store = page(made)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        made.close()
+        with pytest.raises(RuntimeError, match="is gone"):
+            store.get("key")
+        assert not any(thread.name == "prism_spare_bulletin" for thread in threading.enumerate())
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

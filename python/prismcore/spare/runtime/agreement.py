@@ -242,10 +242,12 @@ class Agreement:
                 if self._has_been("apart", self._options.timeouts.agree_s):
                     limit_s = self._options.timeouts.agree_s
                     raise MembershipError(
-                        f"the groups have not met within {limit_s:g} s ({error}); expected all of them to be "
-                        f"reached under their host names, this one as '{self._options.host}'"
+                        f"the groups have not met within {limit_s:g} s ({error}); expected all of them to "
+                        f"reach the member at {decision.store} and each other by host names, this one as "
+                        f"'{self._options.host}'"
                     ) from None
                 time.sleep(pause_s)
+                pause_s = min(1.5 * pause_s, _AGAIN_S[1])
                 continue
             finally:
                 committed = committed and not self.caught_up  # the others went on without this group
@@ -373,6 +375,8 @@ class Agreement:
     def _open(self, decision: Decision, place: Member) -> Communicator:
         options = self._options
         groups = decision.groups
+        if isinstance(self._store, Bulletin):
+            self._store.begin(decision.epoch)
         guard = self._guard = Guard(
             self._line.lighthouse,
             {m.replica: m.group for m in decision.members if m.replica != self._line.replica},

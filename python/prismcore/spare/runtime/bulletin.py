@@ -7,6 +7,7 @@ times or more: too often where members have to be back within half a second.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import struct
@@ -23,6 +24,9 @@ _HEADER = struct.Struct("!II")
 _MOST_BYTES = 1 << 20
 """Of a frame. Addresses are some hundred bytes."""
 _CHUNK = 1 << 16
+_LOOK, _END = b"l", b"e"
+_END_S = 5.0
+_MOST_PAGES = 4096
 
 
 def frame(key: str, value: bytes) -> bytes:
@@ -60,7 +64,6 @@ class Frames:
 
 @dataclass(slots=True, eq=False)
 class _Page:
-    epoch: int
     members: int
     posts: bytearray = field(default_factory=bytearray)
     readers: list[_Reader] = field(default_factory=list)
@@ -77,8 +80,7 @@ class _Reader:
 
 class Bulletin:
     """Serves in a thread of its own until it is closed. A page for each epoch and position: what one member
-    posts there goes to all that have come to it and will come, and all may wait for each other. With the
-    first member of a later epoch the earlier pages are gone, and who is still there is sent away.
+    posts there goes to all that have come to it and will come, and all may wait for each other.
 
     Args:
         host: name under which others reach this machine; loopback's name keeps it to itself.
@@ -89,8 +91,9 @@ class Bulletin:
         self._server.setblocking(False)
         self.port: int = self._server.getsockname()[1]
         self._wake, self._woken = socket.socketpair()
-        self._pages: dict[int, _Page] = {}  # of this epoch, by position
+        self._pages: dict[tuple[int, int], _Page] = {}  # by epoch and position
         self._epoch = 0
+        self._begun = 0
         self._readers: dict[socket.socket, _Reader] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -98,18 +101,31 @@ class Bulletin:
         self._thread = threading.Thread(target=self._run, name="prism_spare_bulletin", daemon=True)
         self._thread.start()
 
+    def begin(self, epoch: int) -> None:
+        """The pages of earlier epochs go, and who is still there is sent away. Only the member itself says
+        so: what strangers send must not end an epoch."""
+        self._begun = epoch
+        self._tell(_LOOK)
+
     def close(self) -> None:
         """Idempotent."""
-        self._wake.close()
-        self._thread.join()
+        self._tell(_END)
+        self._thread.join(_END_S)
+
+    def _tell(self, what: bytes) -> None:
+        """Not by closing the socket: a process that was forked meanwhile may hold it open."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._wake.send(what)
 
     def _run(self) -> None:
         while True:
             for key, events in self._selector.select():
                 if key.fileobj is self._woken:
-                    self._end()
-                    return
-                if key.fileobj is self._server:
+                    if _END in self._woken.recv(_CHUNK):
+                        self._end()
+                        return
+                    self._clear()
+                elif key.fileobj is self._server:
                     self._accept()
                 elif events & selectors.EVENT_READ and key.data.connection in self._readers:
                     self._read(key.data)
@@ -122,6 +138,14 @@ class Bulletin:
         self._selector.close()
         self._server.close()
         self._woken.close()
+        self._wake.close()
+
+    def _clear(self) -> None:
+        self._epoch = self._begun
+        for page in [page for (epoch, _), page in self._pages.items() if epoch < self._epoch]:
+            for reader in tuple(page.readers):
+                self._drop(reader)
+        self._pages = {at: page for at, page in self._pages.items() if at[0] >= self._epoch}
 
     def _accept(self) -> None:
         try:
@@ -155,13 +179,9 @@ class Bulletin:
     def _come(self, reader: _Reader, epoch: int, position: int, members: int) -> None:
         if epoch < self._epoch:
             raise ValueError(f"epoch {epoch} is over")
-        if epoch > self._epoch:
-            self._epoch = epoch
-            self._pages.clear()
-            for other in tuple(self._readers.values()):
-                if other.page is not None:
-                    self._drop(other)
-        page = reader.page = self._pages.setdefault(position, _Page(epoch, members))
+        if (epoch, position) not in self._pages and len(self._pages) >= _MOST_PAGES:
+            raise ValueError(f"{len(self._pages)} pages")
+        page = reader.page = self._pages.setdefault((epoch, position), _Page(members))
         page.readers.append(reader)
         reader.due += page.posts
 
@@ -194,6 +214,8 @@ class Bulletin:
         if self._readers.pop(reader.connection, None) is None:
             return
         self._selector.unregister(reader.connection)
+        with contextlib.suppress(OSError):  # a process that was forked may hold it
+            reader.connection.shutdown(socket.SHUT_RDWR)
         reader.connection.close()
         if reader.page is not None:
             reader.page.readers.remove(reader)

@@ -78,6 +78,10 @@ class BulletinStore(dist.Store):  # type: ignore[misc]
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         self._read_until(keys, self._timeout_s if timeout is None else timeout.total_seconds())
 
+    def posts(self) -> list[bytes]:
+        """What came here so far."""
+        return list(self._known.values())
+
     def check(self, keys: Sequence[str]) -> bool:
         return all(key in self._known for key in keys)
 

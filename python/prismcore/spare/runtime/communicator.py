@@ -27,6 +27,7 @@ from torch.distributed.distributed_c10d import (
 from torchft.process_group import ProcessGroup, ProcessGroupGloo, ProcessGroupNCCL
 
 from prismcore.spare.runtime.bulletin_store import BulletinStore
+from prismcore.spare.runtime.connections import address_in, end_connections
 from prismcore.spare.runtime.guard import Guard, MembersLostError
 from prismcore.spare.runtime.words import first_line
 
@@ -35,6 +36,8 @@ __all__ = ["Backend", "Communicator"]
 Backend = Literal["gloo", "nccl"]
 
 _POLL_S = 0.0005
+_GLANCE_S = 0.002
+_LEAVE_S = 5.0
 _FEW_RANKS = 16
 _MANY_RANKS = 64
 """From there on one member is not asked by all at each commit."""
@@ -222,6 +225,8 @@ class Communicator:
             self._group = None
             return
         self._group.store.close()
+        if self._given_up:
+            end_connections(filter(None, map(address_in, self._group.store.posts())))
         held = [self._group.backend]
         self._group = None
         _bury(held, self._given_up)
@@ -266,22 +271,22 @@ def _waiter(work: Any, backend: Backend) -> Any:
 
 
 def _gloo_waiter(work: Any) -> Callable[[float], bool]:
-    """First waits in torch, which wakes nobody else; in vain, that costs an exception, so further waits are
-    for an event."""
-    over: threading.Event | None = None
+    """First waits in torch, which wakes nobody else; in vain, that costs an exception, so further waits look
+    now and then. (A callback of the work's could come when Python has ended.)"""
+    is_late = False
 
     def wait(seconds: float) -> bool:
-        nonlocal over
-        if over is not None:
-            return over.wait(seconds)
+        nonlocal is_late
+        if is_late:
+            until = time.monotonic() + seconds
+            while not (done := work.is_completed()) and time.monotonic() < until:
+                time.sleep(_GLANCE_S)
+            return bool(done)
         try:
             work.wait(timedelta(seconds=max(seconds, _SHORTEST_S)))
         except RuntimeError:  # it took longer, or it failed
-            if not work.is_completed():
-                over = threading.Event()
-                work.get_future().add_done_callback(lambda _, over=over: over.set())
-                return False
-        return True
+            is_late = not work.is_completed()
+        return not is_late
 
     return wait
 
@@ -316,19 +321,20 @@ def _bury(held: list[Any], works: Sequence[Any] = ()) -> None:
     def wait() -> None:
         for work in works:
             while not work.is_completed():
-                time.sleep(0.1)
+                time.sleep(0.01)
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(held[0]))
         held.clear()
 
     thread = threading.Thread(target=wait, name="prism_spare_grave", daemon=True)
     thread.start()
     _graves[:] = [grave for grave in _graves if grave.is_alive()]
-    if not works:
-        _graves.append(thread)
+    _graves.append(thread)
 
 
 @atexit.register
 def _wait_for_graves() -> None:
-    """Python must not end within one."""
+    """Python must not end within one, nor while works that were given up are still to fail: torch's threads
+    would meet what is no more. Their connections are ended, so they fail soon."""
+    until = time.monotonic() + _LEAVE_S
     for grave in tuple(_graves):
-        grave.join()
+        grave.join(max(0.0, until - time.monotonic()))

@@ -152,8 +152,9 @@ class Lighthouse:
                 if now - away_since > self._timeout_s:
                     raise MembershipError(
                         f"the lighthouse at {self._address} has not answered for {self._timeout_s:g} s "
-                        f"({first_line(error)}); expected torchft_lighthouse to run there: start it again"
-                    ) from error
+                        f"({first_line(error)}); expected torchft_lighthouse to run there, nothing "
+                        "else at that port: start it again"
+                    ) from None
                 self._client = None
                 time.sleep(_RETRY_S)
         self._tell_found(away_since)

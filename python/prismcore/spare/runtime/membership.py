@@ -241,9 +241,11 @@ def _check_whole(base: Sequence[Report], known: Sequence[Report], quorum: int) -
             base=replicas,
         )
     if quorum > 1 + max(report.quorum for report in known):  # there was one without any of these
+        named = ", ".join(str(report.group) for report in base)
         reason = (
-            f"groups {', '.join(str(report.group) for report in base)} were away while others went on with "
-            "the training, and these are gone; start all groups again from the last checkpoint"
+            f"{f'group {named} was' if len(base) == 1 else f'groups {named} were'} away while others went on "
+            "with the training, and these are gone or through; if they are not, start all groups again from "
+            "the last checkpoint"
         )
         return Refusal(reason=reason, over=True, ended=dict.fromkeys(replicas, reason))
     return None

@@ -23,6 +23,7 @@ committed :data:`SILENT_STEPS` steps since. ``no log``: only others tell of it."
 
 ALIVE = frozenset({"silent", "agreeing", "patching", "training"})
 SILENT_STEPS = 3
+SILENT_NS = 1_000_000_000
 _RATE_STEPS = 33  # commits that the rate is taken of
 
 
@@ -57,6 +58,7 @@ class Progress:
     """The training as a whole, and its groups by number."""
 
     def __init__(self) -> None:
+        self._newest_ns = 0
         self.groups: dict[int, Group] = {}  #: -1: all hot spares without a place
         self.size: int | None = None  #: N, where a group has told it
         self.redundancy: int | None = None
@@ -81,6 +83,7 @@ class Progress:
     def add(self, event: Event) -> None:
         """Take in one event."""
         self.events += 1
+        self._newest_ns = max(self._newest_ns, event.time_ns)
         group = self._group(event.group)
         if event.position < group.position:
             group.position, group.committed = event.position, None
@@ -94,7 +97,9 @@ class Progress:
         """Of STATES."""
         newest = max(group.step, -1 if group.committed is None else group.committed)
         behind = -1 if self.last_committed is None else self.last_committed - newest
-        return "silent" if group.state in ALIVE and behind >= SILENT_STEPS else group.state
+        quiet_ns = self._newest_ns - (group.last.time_ns if group.last is not None else 0)
+        is_silent = behind >= SILENT_STEPS and quiet_ns > SILENT_NS  # quick steps: logs are read in turn
+        return "silent" if group.state in ALIVE and is_silent else group.state
 
     def step(self) -> int | None:
         """The newest that a living group runs, or has run."""

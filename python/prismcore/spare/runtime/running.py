@@ -30,7 +30,6 @@ class RunningStep:
         self._pool: list[Sheet] = []
         self._apart: dict[Part, Sheet] | None = None
         self.out = sheets.new()
-        self._is_mean = False  # what is in out
         self._step = 0
         self._losses: dict[Part, Tensor | float] = {}  # of parts that are computed
 
@@ -83,14 +82,12 @@ class RunningStep:
             self.out.take_share([self._apart[part] for part in counts], self._tally.parts)
         losses = {part: self._losses[part] for part in counts}
         self._tally.enter(self.out.tail, losses, step=self._step, boundary_wanted=boundary_wanted)
-        self._is_mean = True
 
     def by_part(self, counts: Sequence[Part]) -> dict[Part, Sheet]:
         """Sheets of the parts that count here, whose sum over all groups is to go to ``out``."""
         assert self._apart is not None
         for part in counts:
             self._tally.enter(self._apart[part].tail, {part: self._losses[part]}, step=self._step)
-        self._is_mean = False
         return {part: self._apart[part] for part in counts}
 
     @property
@@ -105,11 +102,13 @@ class RunningStep:
         """
         return self._tally.read(self.out.tail, step=self._step)
 
+    def divide_sum(self) -> None:
+        """``out`` becomes the mean of what :meth:`by_part` gave the parts of. Once it is read, and before the
+        step counts as held: whoever is broken off in here makes the sum again."""
+        self.out.take_share([self.out], self._tally.parts)
+
     def show_mean(self) -> None:
         """Parameters' gradients become the mean over all micro-batches."""
-        if not self._is_mean:
-            self._is_mean = True
-            self.out.take_share([self.out], self._tally.parts)
         self._sheets.show(self.out)
 
     def abandon_sum(self) -> None:

@@ -285,22 +285,23 @@ class Session:
         """Where others are lost, agrees with those that are left; the step may be committed by that."""
         agreement = self._agreement
         self._held = self._passed = False
+        trouble: MembersLostError | None = None
         try:
             losses = agreement.together(self._reduce, "the sum of gradients")
             self._at("commit")
             self._boundary_wanted = agreement.together(self._commit, "the commit of the step")[0]
         except MembersLostError as lost:
+            trouble = lost
             if not self._held and lost.how != "collective":
                 self._running.abandon_sum()
             agreement.lost(lost)
-            if self._passed:
-                self._note_commit()
+        if self._passed:
+            self._note_commit()
+        if trouble is not None:  # an error from here on is not told as one within that
             self._agree()
             if not self._owed:
                 return
             losses = agreement.together(lambda: self._step_loss, "the loss of the step")
-        else:
-            self._note_commit()
         self._step_loss = next((loss for loss in losses if loss is not None), None)
 
     def _agree(self) -> None:
@@ -416,6 +417,8 @@ class Session:
             running.give(counts, boundary_wanted=agreement.somebody_waits())
             sum_shares(agreement.communicator, running.out)
         loss, self._wanted = running.read()
+        if self._options.deterministic:
+            running.divide_sum()
         self._step_loss = loss if self._has_loss else None
         self._held = True
         self._at("summed")
