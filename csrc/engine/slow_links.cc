@@ -81,7 +81,7 @@ std::uint32_t SlowLinks::find(std::uint32_t communicator, const Entries& entries
   if (wiring_ == nullptr) {
     throw GraphError(cat("a slow link between ranks of communicator '", view.name,
                          "' needs to know how its ranks are wired, and the graph does not name the "
-                         "cluster that it was collected on; give a cluster profile"));
+                         "cluster that it was collected on; give a cluster profile (--cluster)"));
   }
   Op op;
   op.kind = part.kind;

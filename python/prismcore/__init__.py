@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "GraphBuilder", "mark_iteration", "replay"]
 __version__ = "0.1.0"
+_PACKAGES = frozenset(
+    ("calibrate", "collect", "comm", "cost", "emulate", "errors", "exports", "graph", "profiles", "report",
+     "routing", "rules", "spare", "stragglers", "traces")
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +23,8 @@ def __getattr__(name: str) -> Any:
         return import_module("prismcore.replay")  # callable
     if name == "mark_iteration":
         return import_module("prismcore.launch.iteration").mark_iteration
+    if name in _PACKAGES:  # `prismcore.stragglers.analyse` without an import of its own
+        return import_module(f"prismcore.{name}")
     if name in __all__:
         from prismcore import graph
 

@@ -784,6 +784,18 @@ def test_help_imports_neither_the_core_nor_rich():
     assert done.returncode == 0, done.stderr
 
 
+def test_packages_come_with_the_first_use_of_their_name():
+    program = (
+        "import sys, prismcore\nheavy = {'torch', 'numpy', 'prismcore._core'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert callable(prismcore.stragglers.analyse) and callable(prismcore.calibrate.calibrate)\n"
+        "assert prismcore.traces.__doc__ and prismcore.exports.__doc__ and not hasattr(prismcore, 'trace')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_missing_core_is_one_line(tmp_path: Path) -> None:
     package = Path(prismcore.__file__).parent
     copy = tmp_path / "prismcore"

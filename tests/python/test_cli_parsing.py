@@ -54,6 +54,8 @@ def test_slow_rank_forms():
     assert parsing.slow_rank("3:2@10ms-1s") == parsing.SlowRankFlag(
         rank=3, factor=2.0, from_ns=10_000_000, to_ns=1_000_000_000
     )
+    from_begin = parsing.SlowRankFlag(rank=3, factor=2.0, from_ns=0, to_ns=10)
+    assert [parsing.slow_rank(f"3:2@{begin}-10ns") for begin in ("0", "0s")] == [from_begin] * 2
     curve = parsing.ClockCurveFlag(rank=3, file=Path("logs/day@2-1:hot.CSV"))
     assert parsing.slow_rank("3:logs/day@2-1:hot.CSV") == curve
 

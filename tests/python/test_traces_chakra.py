@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tarfile
 
 import pytest
 from chakra_jobs import Node, attribute, collective, node, write, write_json
@@ -133,6 +134,23 @@ def test_without_durations_communication_is_modelled(tmp_path):
     assert any("4 communication ops have no duration" in text and "a100-8x" in text for text in warnings)
     kernels = graph.ops(0)[graph.ops(0)["kind"] == OpKind.KERNEL]
     assert (kernels["flags"] & 3).tolist() == [Provenance.UNKNOWN]
+
+
+def test_an_archive_is_read_as_a_folder_is_and_others_are_left_out(tmp_path):
+    nodes = [collective(1, ALL_GATHER, 4096, pg_name="1", micros=10)]
+    files = ranks(tmp_path, nodes, nodes, name="job-1.2.3_rank{}.et")
+    (tmp_path / "comm_groups.json").write_text(json.dumps({"1": [0, 1]}))
+    (tmp_path / "et_rank0.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"id": 1}]}')
+    (tmp_path / "settings.json").write_text('{"layers": 4}')
+    with tarfile.open(tmp_path / "job.tar", "w") as archive:
+        for path in [*files, *sorted(tmp_path.glob("*.json"))]:
+            archive.add(path, f"job/{path.name}")
+    for source in (tmp_path, tmp_path / "job.tar"):
+        traces = read_chakra_set([source])
+        assert [(trace.rank, trace.groups) for trace in traces] == [(0, {"1": (0, 1)}), (1, {"1": (0, 1)})]
+        assert sum("et_rank0.json, settings.json in the" in text for text in traces[0].warnings) == 1
+    unnamed = files[0].rename(tmp_path / "et_1.1.0-chakra.0.0.4.et")
+    assert read_chakra(unnamed).warnings == [f"{unnamed}: its rank is not told, and taken as 0"]
 
 
 def test_groups_by_comm_groups_json_and_messages_by_tag(tmp_path):

@@ -25,7 +25,6 @@ from prismcore.traces.execution_trace import read_execution_traces
 from prismcore.traces.execution_trace_groups import communicators_of, place_ranks
 from prismcore.traces.execution_trace_link import link, matched_calls
 from prismcore.traces.execution_trace_ops import graph_of_execution_traces
-from prismcore.traces.json_files import unpacked
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
 DATA = Path(os.environ.get("PRISM_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -258,6 +257,52 @@ def test_with_kineto_times_are_measured_and_collectives_named(tmp_path, index):
     assert result.provenance["measured"] == 1
 
 
+def on_the_cpu(rank, trace):
+    trace.groups({"pg_name": "0", "group_size": 2, "backend_config": "cpu:gloo"})
+    trace.nodes = [node for node in trace.nodes if node["name"] != "record_param_comms"]
+    for node in trace.nodes:
+        for tensor in node["inputs"]:
+            if isinstance(tensor, list):
+                tensor[5] = "cpu"
+
+
+def test_a_job_on_the_cpu_is_refused_with_the_reason(tmp_path):
+    paths = two_ranks(tmp_path)
+    graph_of(paths)
+    paths = two_ranks(tmp_path, change=on_the_cpu)
+    with pytest.raises(TraceError, match=r"tensors are on cpu, and their process groups .* cpu:gloo"):
+        graph_of(paths)
+
+
+def test_a_folder_of_both_gives_each_reader_its_own(tmp_path, capsys):
+    two_ranks(tmp_path)
+    for rank in range(2):
+        kineto_beside(tmp_path, rank)
+    (tmp_path / "settings.json").write_text('{"layers": 4}')
+    folder, out = str(tmp_path), tmp_path / "job.prism"
+    command = ["import", "pytorch-et", folder, "--kineto", folder, "-o", str(out), "--json"]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ranks"], report["provenance"]["measured"]) == (2, 1)
+    left_out = [text for text in report["warnings"] if "in the folder are no" in text]
+    assert sorted(text.partition(" in the folder")[0] for text in left_out) == [
+        "et_rank0.json, et_rank1.json, settings.json",
+        "kineto_rank0.json, kineto_rank1.json, settings.json",
+    ]
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        for path in sorted(tmp_path.glob("*.json")):
+            archive.add(path, f"../up/{path.name}")
+    command[2] = command[4] = str(tmp_path / "all.tar")
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["ranks"] == 2
+    command[2] = str(out.rename(tmp_path / "old.prism"))
+    assert main(command) == 1
+    assert "old.prism: a graph of prismcore found" in capsys.readouterr().err
+    command[2] = str(tmp_path / "kineto_rank0.json")
+    assert main(command) == 1
+    assert "prism import kineto takes it" in capsys.readouterr().err
+
+
 def test_with_kineto_messages_have_two_sides_and_types(tmp_path):
     """Kineto of torch before 2.3 says of a message no more than that something is sent or received."""
     paths, files = [], []
@@ -422,6 +467,10 @@ def test_torchs_own_observer(tmp_path):
     observer.unregister_callback()
     (trace,) = read([path])
     assert trace.schema.startswith("1.1")
+    assert trace.warnings == []  # the root is its own parent
+    with pytest.raises(TraceError, match="expected those of a job on GPUs: all their tensors are on cpu"):
+        graph_of([path])
+    path.write_text(path.read_text().replace('"cpu"', '"cuda:0"'))  # as it would stand there
     graph, warnings = graph_of([path])
     ops = graph.ops(0)
     kernels = {graph.kernel(int(k)) for k in ops["ref"][ops["kind"] == OpKind.KERNEL]}
@@ -463,8 +512,7 @@ def test_megatron_linked_with_kineto():
 @needs_data
 def test_dlrm_linked_by_thread():
     traces = read([DATA / "dlrm_8" / "dlrm_pytorch_et.tar.gz"])
-    with unpacked([DATA / "dlrm_8" / "dlrm_kineto.tar.gz"]) as files:
-        of = read_kineto_set(files)
+    of = read_kineto_set([DATA / "dlrm_8" / "dlrm_kineto.tar.gz"])
     assert link(traces, of) == []
     stitched = stitch_kineto(of)
     talks = stitched.ops.kind >= OpKind.ALL_REDUCE

@@ -268,11 +268,41 @@ def test_a_folder_may_hold_other_files(tmp_path, capsys):
     assert any("et_rank0.json in the folder are no traces" in text for text in report["warnings"])
     args[2:3] = [str(tmp_path / "et_rank0.json")]  # asked for by name
     assert main(args) == 1
-    assert "no traceEvents" in capsys.readouterr().err
+    assert "et_rank0.json: a PyTorch execution trace found" in capsys.readouterr().err
     for path in tmp_path.glob("rank*"):
         path.unlink()
     assert main(["import", "kineto", str(tmp_path), "-o", str(tmp_path / "x.prism")]) == 1
-    assert "et_rank0.json: no traceEvents" in capsys.readouterr().err
+    assert "et_rank0.json: a PyTorch execution trace found" in capsys.readouterr().err
+
+
+def test_an_archive_is_read_as_a_folder_is(tmp_path):
+    ranks = job_of(2)
+    kineto_jobs.run(ranks)
+    files = kineto_jobs.write(tmp_path, ranks)
+    with tarfile.open(tmp_path / "job.tgz", "w:gz") as archive:
+        for path in files:
+            archive.add(path, f"traces/{path.name}")
+            archive.add(path, f"traces/._{path.name}")
+    whole = stitch_kineto(read_kineto_set(files)).graph()
+    assert stitch_kineto(read_kineto_set([tmp_path / "job.tgz"])).graph().digest() == whole.digest()
+    cut = tmp_path / "cut.tgz"
+    cut.write_bytes((tmp_path / "job.tgz").read_bytes()[:-300])
+    with pytest.raises(TraceError, match=r"cut\.tgz: cannot be read"):
+        read_kineto_set([cut])
+    with tarfile.open(tmp_path / "bad.tar", "w") as archive:
+        files[0].write_text(files[0].read_text()[:-9])
+        archive.add(files[0], "rank0.json")
+    with pytest.raises(TraceError, match=r"bad\.tar: rank0\.json: "):
+        read_kineto_set([tmp_path / "bad.tar"])
+
+
+def test_a_trace_without_a_gpu_is_refused_with_the_reason(tmp_path):
+    path = tmp_path / "rank0.json"
+    info = {"distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 1}, "deviceProperties": []}
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 0, "tid": 1, "ts": 1, "dur": 2}
+    path.write_text(json.dumps({**info, "traceEvents": [event]}))
+    with pytest.raises(TraceError, match=r"saw no GPU .*, and the job's backend was gloo"):
+        stitch_kineto(read_kineto_set([path]))
 
 
 @needs_data

@@ -245,8 +245,11 @@ def test_files_that_are_no_parquet(tmp_path):
             read_straggler(path)
     with pytest.raises(TraceError, match="no such file"):
         read_straggler(tmp_path / "absent.parquet")
-    with pytest.raises(TraceError, match="no such file"):
+    with pytest.raises(TraceError, match="is a folder, expected a trace in parquet"):
         read_straggler(tmp_path)
+    path.write_bytes(b'{"traceEvents": []}')
+    with pytest.raises(TraceError, match="prism import kineto takes it"):
+        read_straggler(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)

@@ -29,8 +29,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=Path,
         nargs="+",
         metavar="TRACE",
-        help="traces of torch's profiler of one job, one file a rank (a folder stands for all *.json and "
-        "*.json.gz in it, and is a job of its own), or graphs with measured durations (*.prism)",
+        help="traces of torch's profiler of one job, one file a rank (a folder or a tar archive stands for "
+        "all traces among the *.json and *.json.gz in it, and is a job of its own), or graphs with measured "
+        "durations (*.prism)",
     )
     parser.add_argument(
         "-o",
@@ -102,15 +103,17 @@ def _samples(paths: list[Path]) -> Samples:
     from prismcore.calibrate import merged_samples
     from prismcore.calibrate.from_graph import samples_of_graph
     from prismcore.calibrate.from_traces import samples_of_traces
-    from prismcore.traces.kineto import read_kineto_paths
+    from prismcore.traces.kineto import read_kineto_set
+    from prismcore.traces.trace_files import is_archive
 
     graphs = [path for path in paths if path.suffix == ".prism"]
-    jobs = [[path] for path in paths if path.is_dir()]
-    if loose := [path for path in paths if path not in graphs and not path.is_dir()]:
+    whole = [path for path in paths if path not in graphs and (path.is_dir() or is_archive(path))]
+    jobs = [[path] for path in whole]
+    if loose := [path for path in paths if path not in graphs and path not in whole]:
         jobs.insert(0, loose)
     return merged_samples(
         [
-            *(samples_of_traces(read_kineto_paths(job)) for job in jobs),
+            *(samples_of_traces(read_kineto_set(job)) for job in jobs),
             *(samples_of_graph(open_graph(path), path.name) for path in graphs),
         ]
     )

@@ -68,4 +68,5 @@ def run(args: argparse.Namespace) -> int:
             "next: python -m torch.distributed.flight_recorder.fr_trace "
             f"{shlex.quote(str(args.output))} -p {PREFIX}{partly}"
         )
+        output.show("it names what is wrong, and nothing else; its -j lists all calls: pip install tabulate")
     return StoppedError.exit_code if failure is not None and failure.stopped else 0

@@ -67,10 +67,12 @@ def _inputs(args: argparse.Namespace) -> list[Path]:
     """Files that are read: those of folders, what lies beside traces and what profiles extend included."""
     from prismcore.profiles.cluster import cluster_files
     from prismcore.traces.chakra import GROUPS_FILE
-    from prismcore.traces.json_files import trace_files
+    from prismcore.traces.trace_files import files_in
 
     given = [*args.paths, *(getattr(args, "kineto", None) or ())]
-    files = trace_files(given, args.endings) if args.endings else given
+    files: list[Path] = []
+    for path in given:
+        files += files_in(path, args.endings) if args.endings and path.is_dir() else [path]
     if args.format == "chakra":
         files += [path.parent / GROUPS_FILE for path in files]
     if (meta := getattr(args, "meta", None)) is not None:

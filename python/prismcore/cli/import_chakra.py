@@ -29,8 +29,8 @@ def add_format(
         type=Path,
         nargs="+",
         metavar="TRACE.et",
-        help="one file a rank, gzip or not; a folder stands for all *.et and *.json in it; a "
-        "comm_groups.json beside them names the members of groups",
+        help="one file a rank, gzip or not; a folder or a tar archive stands for all traces among the *.et "
+        "and *.json in it; a comm_groups.json beside them names the members of groups",
     )
     import_cluster.add_cluster(parser)
     return parser
@@ -40,9 +40,8 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
     from prismcore.traces.chakra import read_chakra_set
     from prismcore.traces.chakra_ops import graph_of_chakra
-    from prismcore.traces.json_files import trace_files
 
-    traces = read_chakra_set(trace_files(args.paths, ENDINGS))
+    traces = read_chakra_set(args.paths)
     graph, warnings = graph_of_chakra(traces, import_cluster.load_chosen(args))
     import_cluster.check_used(args, graph)
     return graph, warnings

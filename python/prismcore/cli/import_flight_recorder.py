@@ -29,7 +29,8 @@ def add_format(
         type=Path,
         nargs="+",
         metavar="DUMP",
-        help="one file a rank, whose name ends in the rank; a folder stands for all files in it",
+        help="one file a rank, whose name ends in the rank; a folder or a tar archive stands for all "
+        "dumps in it",
     )
     import_cluster.add_cluster(parser)
     return parser
@@ -39,9 +40,8 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's dumps, and what to distrust in it."""
     from prismcore.traces.flight_recorder import read_flight_records
     from prismcore.traces.flight_recorder_ops import graph_of_flight_records
-    from prismcore.traces.json_files import trace_files
 
-    records = read_flight_records(trace_files(args.paths, ENDINGS))
+    records = read_flight_records(args.paths)
     graph, warnings = graph_of_flight_records(records, import_cluster.load_chosen(args))
     import_cluster.check_used(args, graph)
     return graph, warnings

@@ -27,14 +27,15 @@ def add_format(
         type=Path,
         nargs="+",
         metavar="TRACE.json",
-        help="one file a rank, gzip or not; a folder stands for all *.json and *.json.gz in it",
+        help="one file a rank, gzip or not; a folder or a tar archive stands for all traces among the "
+        "*.json and *.json.gz in it",
     )
     return parser
 
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
-    from prismcore.traces.kineto import read_kineto_paths, stitch_kineto
+    from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
-    traces = stitch_kineto(read_kineto_paths(args.paths))
+    traces = stitch_kineto(read_kineto_set(args.paths))
     return traces.graph(), traces.warnings

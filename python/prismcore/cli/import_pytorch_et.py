@@ -31,8 +31,8 @@ def add_format(
         type=Path,
         nargs="+",
         metavar="TRACE.json",
-        help="one file a rank, gzip or not, or a tar archive of them; a folder stands for all *.json and "
-        "*.json.gz in it",
+        help="one file a rank, gzip or not; a folder or a tar archive stands for all traces among the "
+        "*.json and *.json.gz in it",
     )
     parser.add_argument(
         "--kineto",
@@ -49,13 +49,12 @@ def add_format(
 
 def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     """The graph of a job's traces, and what to distrust in it."""
-    from prismcore.traces.execution_trace import read_execution_traces
+    from prismcore.traces.execution_trace import read_execution_trace_set
     from prismcore.traces.execution_trace_ops import graph_of_execution_traces
-    from prismcore.traces.json_files import trace_files, unpacked
 
     if args.kineto is not None and args.cluster is not None:
         raise UsageError("--cluster costs what has no measured time, and with --kineto all has one")
-    traces = [trace for path in trace_files(args.paths) for trace in read_execution_traces(path)]
+    traces = read_execution_trace_set(args.paths)
     if args.kineto is None:
         graph, warnings = graph_of_execution_traces(traces, import_cluster.load_chosen(args))
         import_cluster.check_used(args, graph)
@@ -64,8 +63,7 @@ def read(args: argparse.Namespace) -> tuple[Graph, list[str]]:
     from prismcore.traces.execution_trace_link import link
     from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
-    with unpacked(args.kineto) as files:
-        kineto = read_kineto_set(files)
+    kineto = read_kineto_set(args.kineto)
     warnings = link(traces, kineto)
     stitched = stitch_kineto(kineto)
     stitched.format = "pytorch-et"

@@ -173,7 +173,8 @@ def _rank(digits: str, text: str) -> int:
 def _span(match: re.Match[str], text: str) -> tuple[int | None, int | None]:
     if match["start"] is None:
         return None, None
-    start, end = time_ns(match["start"]), time_ns(match["end"])
+    start = 0 if match["start"].strip() == "0" else time_ns(match["start"])
+    end = time_ns(match["end"])
     if start >= end:
         raise argparse.ArgumentTypeError(f"the span in {text!r} ends before it starts")
     return start, end

@@ -23,11 +23,17 @@ from prismcore.traces.chakra_node import Attributes, ChakraNode
 from prismcore.traces.chakra_protobuf import messages_of
 from prismcore.traces.json_files import read_limited
 from prismcore.traces.plain_values import distinct, whole
+from prismcore.traces.trace_files import TraceFile, read_trace_files
+from prismcore.traces.trace_formats import OtherFormatError
 
 __all__ = ["GROUPS_FILE", "ChakraTrace", "read_chakra", "read_chakra_set"]
 
 #: Beside traces: who is in their process groups.
 GROUPS_FILE = "comm_groups.json"
+
+_ENDINGS = (".et", ".et.gz", ".json", ".json.gz")
+#: As in ``et_1.1.0-chakra.0.0.4.json``.
+_VERSION = re.compile(r"\d+(?:\.\d+){2,}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,19 +50,37 @@ class ChakraTrace:
 
 
 def read_chakra_set(paths: Sequence[Path]) -> list[ChakraTrace]:
-    """The traces of a job, by rank. A ``comm_groups.json`` beside them tells members of groups.
+    """The traces of a job, by rank. A ``comm_groups.json`` beside them tells members of groups. A folder or
+    a tar archive stands for all traces among the ``*.et`` and ``*.json`` in it, gzip or not; others there
+    are told in a warning.
 
     Raises TraceError where one cannot be read, holds no nodes, or two are of one rank.
     """
-    files = [path for path in paths if path.name != GROUPS_FILE]
-    if not files:
+    groups: dict[str, dict[str, tuple[int, ...]]] = {}  # by folder, of those in archives
+    unread: list[str] = []
+
+    def read(file: TraceFile) -> tuple[ChakraTrace, bool] | None:
+        if file.name.endswith(("/" + GROUPS_FILE, ": " + GROUPS_FILE)) or file.name == GROUPS_FILE:
+            if file.inside == "archive":  # else each trace finds it
+                groups[_folder(file.name)] = _groups(file.path, unread)
+            return None
+        return _read(file)
+
+    found, warnings = read_trace_files([Path(path) for path in paths], "chakra", _ENDINGS, read)
+    if not found:
         raise TraceError("no traces given, expected one file a rank, as trace.0.et")
     traces: dict[int, ChakraTrace] = {}
-    for path in files:
-        trace = read_chakra(path, alone=len(files) == 1)
+    for trace, named in found:
+        if not named and len(found) > 1:
+            raise _unnamed(trace.path)
         if trace.rank in traces:
-            raise TraceError(f"{path}: rank {trace.rank} found, which {traces[trace.rank].path} is as well")
+            raise TraceError(
+                f"{trace.path}: rank {trace.rank} found, which {traces[trace.rank].path} is as well"
+            )
+        trace.groups = trace.groups or groups.get(_folder(trace.path), {})
         traces[trace.rank] = trace
+    first = traces[min(traces)]
+    first.warnings += warnings + unread
     return [traces[rank] for rank in sorted(traces)]
 
 
@@ -65,9 +89,26 @@ def read_chakra(path: str | os.PathLike[str], *, alone: bool = True) -> ChakraTr
 
     Raises TraceError where it cannot be read, is damaged, is no such trace, or its rank is not told.
     """
-    file = os.fspath(path)
+    trace, named = _read(TraceFile(name=os.fspath(path), path=Path(path)))
+    if not named and not alone:
+        raise _unnamed(trace.path)
+    return trace
+
+
+def _folder(name: str) -> str:
+    """Where a file lies, also one of an archive."""
+    return name[: max(name.rfind("/"), name.rfind(": ")) + 1]
+
+
+def _unnamed(file: str) -> TraceError:
+    return TraceError(f"{file}: its rank is not told by its name; expected one as trace.3.et")
+
+
+def _read(source: TraceFile) -> tuple[ChakraTrace, bool]:
+    """The trace, and whether its rank is told."""
+    file = source.name
     try:
-        with open(file, "rb") as raw:
+        with source.path.open("rb") as raw:
             data = read_limited(raw, file)
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
@@ -78,28 +119,29 @@ def read_chakra(path: str | os.PathLike[str], *, alone: bool = True) -> ChakraTr
         raise TraceError(f"{file}: damaged Chakra trace: {error}") from error
     except TraceError as error:
         raise TraceError(f"{file}: {error}") from error
-    if not nodes and not metadata:
-        raise TraceError(f"{file}: no nodes found, expected a Chakra execution trace")
+    if not nodes and not metadata.get("version"):
+        raise OtherFormatError(f"{file}: no nodes found, expected a Chakra execution trace")
     warnings: list[str] = []
     rank = whole(metadata.get("rank"))
+    told = rank is not None
     if rank is None:
-        named = re.findall(r"(?:^|[._-]|rank|npu)(\d{1,8})(?=[._-]|$)", Path(file).name)
-        rank = int(named[-1]) if named else 0
-        if not named and not alone:
-            raise TraceError(f"{file}: its rank is not told by its name; expected one as trace.3.et")
-        if not named:
+        name = _VERSION.sub("", Path(file).name)
+        named = re.findall(r"(?:^|[._-]|rank|npu)(\d{1,8})(?=[._-]|$)", name)
+        rank, told = (int(named[-1]), True) if named else (0, False)
+        if not told:
             warnings.append(f"{file}: its rank is not told, and taken as 0")
     if rank > MAX_RANK:
         raise TraceError(f"{file}: rank {rank:,} found, expected 0 to {MAX_RANK:,}")
-    return ChakraTrace(
+    trace = ChakraTrace(
         path=file,
         rank=rank,
         version=str(metadata.get("version", ""))[:20],
         metadata=metadata,
         nodes=nodes,
-        groups=_groups(Path(file).parent / GROUPS_FILE, warnings),
+        groups=_groups(source.path.parent / GROUPS_FILE, warnings),
         warnings=warnings,
     )
+    return trace, told
 
 
 def _groups(path: Path, warnings: list[str]) -> dict[str, tuple[int, ...]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,12 @@ from prismcore.traces.execution_trace_calls import (
     tell_unrecorded,
     tensors_of,
 )
-from prismcore.traces.json_files import json_documents
+from prismcore.traces.json_files import read_json
 from prismcore.traces.plain_values import listed, whole
+from prismcore.traces.trace_files import JSON, read_trace_files
+from prismcore.traces.trace_formats import OtherFormatError
 
-__all__ = ["ExecutionTrace", "read_execution_traces"]
+__all__ = ["ExecutionTrace", "read_execution_trace_set", "read_execution_traces"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,17 +55,31 @@ class ExecutionTrace:
 
 
 def read_execution_traces(path: str | os.PathLike[str]) -> list[ExecutionTrace]:
-    """The traces in a file: JSON, gzip or not, or an archive with several.
+    """As :func:`read_execution_trace_set`, of one path."""
+    return read_execution_trace_set([path])
+
+
+def read_execution_trace_set(paths: Sequence[str | os.PathLike[str]]) -> list[ExecutionTrace]:
+    """The traces of a job: JSON, gzip or not. A folder stands for all that are traces of the ``*.json`` and
+    ``*.json.gz`` in it, a tar archive alike; others there are told in a warning.
 
     Raises TraceError where it cannot be read, is damaged, of another schema, or empty. Nodes that cannot be
     are left out, orphans kept; both are counted in ``warnings``.
     """
-    return [_read(name, document) for name, document in json_documents(path)]
+    traces, warnings = read_trace_files(
+        [Path(path) for path in paths],
+        "pytorch-et",
+        JSON,
+        lambda file: _read(file.name, read_json(file.path, file.name)),
+    )
+    if traces:
+        traces[0].warnings += warnings
+    return traces
 
 
 def _read(name: str, document: Any) -> ExecutionTrace:
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
-        raise TraceError(f"{name}: no list of nodes found, expected a PyTorch execution trace")
+        raise OtherFormatError(f"{name}: no list of nodes found, expected a PyTorch execution trace")
     schema = str(document.get("schema", "none"))
     if not re.match(r"1\.[01]\.", schema):
         raise TraceError(f"{name}: schema {schema[:40]!r} found, expected 1.0.1 to 1.1.1")
@@ -142,6 +159,10 @@ def _plain(node: Any) -> dict[str, Any] | None:
     }
 
 
+#: Ranges of process groups end on threads of their own, under whatever began there meanwhile.
+_BESIDE = ("gloo:", "nccl:")
+
+
 def _tell_parents(name: str, nodes: Mapping[int, dict[str, Any]]) -> list[str]:
     roots = [i for i, n in nodes.items() if n["name"].startswith("[pytorch|profiler|execution_")]
     orphans = wrong = 0
@@ -149,7 +170,7 @@ def _tell_parents(name: str, nodes: Mapping[int, dict[str, Any]]) -> list[str]:
         if id in roots or node["parent"] < 2:
             continue
         orphans += node["parent"] not in nodes
-        wrong += node["parent"] >= id
+        wrong += node["parent"] >= id and not node["name"].startswith(_BESIDE)
     warnings = []
     if orphans:
         warnings.append(f"{name}: the parents of {orphans:,} nodes are not in it; these nodes are kept")

@@ -49,6 +49,7 @@ class Group:
     size: int | None = None
     members: tuple[int, ...] | None = None
     place: int | None = None  #: of the rank in it
+    backend: str | None = None  #: ``nccl``, ``cpu:gloo,cuda:nccl``, ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +99,13 @@ def groups_of(nodes: list[dict[str, Any]]) -> dict[GroupKey, Group]:
                     continue
                 size = whole(told.get("group_size"))
                 members = distinct(told.get("ranks")) or (tuple(range(size or 0)) if _small(size) else None)
-                group = Group(name=told["pg_name"], size=size, members=members)
+                backend = told.get("backend_config")
+                group = Group(
+                    name=told["pg_name"],
+                    size=size,
+                    members=members,
+                    backend=backend[:40] if isinstance(backend, str) else None,
+                )
                 groups[told["pg_name"], str(told.get("pg_desc", ""))] = group
                 address = whole(told.get("backend_id"))
                 if address:

@@ -27,6 +27,7 @@ from prismcore.traces.op_columns import OpColumns
 __all__ = ["graph_of_execution_traces"]
 
 _COMPUTE = 1
+_HOST = ("cpu", "meta")  # devices whose ops are host work
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})$")
 #: Ops that launch nothing themselves: views, metadata, memory of the framework, wrappers of others.
 _VIEWS = """
@@ -60,7 +61,8 @@ def graph_of_execution_traces(
         kernels += _RankOps(trace, rank, mine, columns).run(numbers)
     if not kernels and not columns.collectives and not columns.messages:
         raise TraceError(
-            f"{traces[0].path}: neither work on a device nor communication found in these traces"
+            f"{traces[0].path}: neither work on a device nor communication found in these traces, expected "
+            f"those of a job on GPUs{_why_none(traces)}"
         )
     world = max([columns.rank[-1] + 1, *(m + 1 for of in shared.values() for m in of.members or ())])
     world = max([world, *(of.size or 0 for of in shared.values())])
@@ -88,6 +90,18 @@ def graph_of_execution_traces(
         metadata["modelled_communication"] = modelled
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)
     return graph, columns.warnings
+
+
+def _why_none(traces: Sequence[ExecutionTrace]) -> str:
+    """Why there is no device work, as far as the traces say."""
+    devices = sorted({d for trace in traces for of in trace.devices for d in of.split(",") if d})
+    backends = sorted({g.backend for trace in traces for g in trace.groups.values() if g.backend})
+    reasons = []
+    if devices:
+        reasons.append(f"all their tensors are on {' and '.join(devices)}")
+    if backends:
+        reasons.append(f"their process groups are of backend {' and '.join(backends)}")
+    return f": {', and '.join(reasons)}" if reasons else ""
 
 
 def _common_steps(traces: Sequence[ExecutionTrace], warnings: list[str]) -> list[int]:
@@ -217,13 +231,8 @@ class _RankOps:
 
 
 def _works(trace: ExecutionTrace) -> list[bool]:
-    """Which nodes launch something on a device: ops on its tensors none of whose parts does.
-
-    A trace without any device tensor is one of a program on the CPU: its ops count instead.
-    """
-    on_device = [any(not d.startswith("cpu") for d in of.split(",")) if of else False for of in trace.devices]
-    if not any(on_device) and not any(call.name != "wait" for call in trace.calls):
-        on_device = [bool(of) for of in trace.devices]
+    """Which nodes launch something on a device: ops on its tensors none of whose parts does."""
+    on_device = [any(not d.startswith(_HOST) for d in of.split(",")) if of else False for of in trace.devices]
     place = {id: at for at, id in enumerate(trace.id.tolist())}
     parents = [place.get(id, -1) for id in trace.parent.tolist()]
     records = {at for at, name in enumerate(trace.name) if name == COMMUNICATION}

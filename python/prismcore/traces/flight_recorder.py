@@ -24,6 +24,8 @@ from prismcore.rank_list import MAX_RANK, format_ranks
 from prismcore.traces.json_files import read_limited
 from prismcore.traces.plain_pickle import load_plain
 from prismcore.traces.plain_values import whole
+from prismcore.traces.trace_files import TraceFile, read_trace_files
+from prismcore.traces.trace_formats import OtherFormatError
 
 __all__ = ["STATES", "Entry", "FlightRecord", "read_flight_record", "read_flight_records"]
 
@@ -94,7 +96,8 @@ def read_flight_record(path: str | os.PathLike[str]) -> FlightRecord:
 
 
 def read_flight_records(paths: Sequence[Path]) -> list[FlightRecord]:
-    """The dumps of a job, by rank.
+    """The dumps of a job, by rank. A folder or a tar archive stands for all dumps in it; other files there
+    are told in a warning.
 
     A rank is the last number of its file's name that its groups have as a member (names hold those of
     hosts as well); else the one member of all its groups that no other file is.
@@ -103,7 +106,8 @@ def read_flight_records(paths: Sequence[Path]) -> list[FlightRecord]:
     """
     if not paths:
         raise TraceError("no dumps given, expected one file a rank")
-    dumps = [_read(os.fspath(path)) for path in paths]
+    dumps, warnings = read_trace_files([Path(path) for path in paths], "flight-recorder", ("",), _read)
+    dumps[0].warnings += warnings
     records: dict[int, FlightRecord] = {}
     waiting: list[tuple[_Dump, set[int] | None]] = []
     for dump in dumps:
@@ -152,9 +156,10 @@ def _possible(dump: _Dump) -> set[int] | None:
     return set.intersection(*sets) if sets else None
 
 
-def _read(path: str) -> _Dump:
+def _read(file: TraceFile) -> _Dump:
+    path = file.name
     try:
-        with open(path, "rb") as raw:
+        with file.path.open("rb") as raw:
             data = read_limited(raw, path)
     except (OSError, EOFError) as error:
         raise TraceError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
@@ -168,9 +173,16 @@ def _read(path: str) -> _Dump:
         except (ValueError, RecursionError) as error:
             raise TraceError(f"{path}: no JSON: {error}") from error
     else:
-        dump = load_plain(data, path)
+        try:
+            dump = load_plain(data, path)
+        except TraceError as error:
+            if data[:1] == b"\x80":  # as torch's pickles begin
+                raise
+            raise OtherFormatError(str(error)) from error
     if not isinstance(dump, dict) or not isinstance(dump.get("entries"), (list, tuple)):
-        raise TraceError(f"{path}: no list of entries found, expected a dump of torch's flight recorder")
+        raise OtherFormatError(
+            f"{path}: no list of entries found, expected a dump of torch's flight recorder"
+        )
     entries, damaged = [], 0
     for entry in dump["entries"]:
         plain = _entry(entry)

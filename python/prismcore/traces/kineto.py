@@ -25,7 +25,6 @@ from prismcore.stitch.rows import Ints, Rows, last_before
 from prismcore.stitch.timing import Timing, drop_circles, time_rows
 from prismcore.stitch.waits import Waits, shown_waits
 from prismcore.traces.collectives import Communicators, Members, find_meetings
-from prismcore.traces.json_files import trace_files
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
 from prismcore.traces.kineto_kernels import copy_directions, kernels_of
 from prismcore.traces.kineto_meetings import told_of
@@ -40,10 +39,10 @@ from prismcore.traces.kineto_rows import (
     rows_of,
     waited_rows,
 )
+from prismcore.traces.trace_files import JSON, read_trace_files
 
-__all__ = ["MeasuredTraces", "read_kineto_paths", "read_kineto_set", "stitch_kineto"]
+__all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
 
-_NO_TRACE = "no traceEvents found"  # as the reader says it
 NAMED = 20  # ranges of ranks in a warning
 NOISE_NS = 2000  # of times of one device: whole microseconds in older traces
 
@@ -91,38 +90,18 @@ class MeasuredTraces:
 
 
 def read_kineto_set(paths: Sequence[str | os.PathLike[str]]) -> list[KinetoTrace]:
-    """Reads the traces of a job, by rank.
+    """Reads the traces of a job, by rank. A folder stands for all that are traces of the ``*.json`` and
+    ``*.json.gz`` in it, a tar archive alike; others there are told in a warning.
 
-    Raises TraceError where one cannot be read, two are of one rank, or the rank of one of several is not
-    told by the trace or its name.
+    Raises TraceError where one cannot be read, two are of one rank, the rank of one of several is not told
+    by the trace or its name, or a folder or archive holds no trace.
     """
     if not paths:
         raise TraceError("no traces given, expected one file a rank")
-    return _by_rank([read_kineto(path) for path in paths])
-
-
-def read_kineto_paths(paths: Sequence[Path]) -> list[KinetoTrace]:
-    """As :func:`read_kineto_set`; a folder stands for all that are traces of the ``*.json`` and
-    ``*.json.gz`` in it, others there are told in a warning.
-
-    Raises TraceError as that does, and where a folder holds no trace.
-    """
-    traces: list[KinetoTrace] = []
-    others: list[str] = []
-    for path in trace_files(paths):
-        try:
-            traces.append(read_kineto(path))
-        except TraceError as error:
-            if path in paths or _NO_TRACE not in str(error):
-                raise
-            others.append(path.name)
-    if not traces:
-        raise TraceError(f"{', '.join(others[:4])}: {_NO_TRACE}, expected traces of torch's profiler")
-    if others:
-        more = f" and {len(others) - 8:,} more" if len(others) > 8 else ""
-        traces[0].warnings.append(
-            f"{', '.join(others[:8])}{more} in the folder are no traces of torch's profiler, and are left out"
-        )
+    traces, warnings = read_trace_files(
+        [Path(path) for path in paths], "kineto", JSON, lambda file: read_kineto(file.path, name=file.name)
+    )
+    traces[0].warnings += warnings
     return _by_rank(traces)
 
 
@@ -141,7 +120,11 @@ def _by_rank(traces: list[KinetoTrace]) -> list[KinetoTrace]:
             raise TraceError(f"{trace.path}: {what} found, expected ranks from 0 to {MAX_RANK:,}")
         other = by_rank.setdefault(trace.rank, trace)
         if other is not trace:
-            raise TraceError(f"{trace.path}: rank {trace.rank} found, which {other.path} is as well")
+            raise TraceError(
+                f"{trace.path}: rank {trace.rank} found, which {other.path} is as well; expected one file a "
+                "rank: where the profiler ran for several cycles (step numbers in the names), import one of "
+                "them at a time"
+            )
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from prismcore import _core
 from prismcore.errors import TraceError
 from prismcore.graph.origin import PROVENANCE
+from prismcore.traces.trace_formats import OtherFormatError
 
 __all__ = ["KinetoTrace", "read_kineto"]
 
@@ -53,6 +54,7 @@ RANGES = tuple(
 NAMED_DETAILS = ("Concrete Inputs", "Input Dims", "Input type", "Ev Idx")
 #: Stacks of Python functions are most of a trace that has them, and tell nothing here.
 LEFT_OUT = ("python_function",)
+_NO_TRACE = "no traceEvents found"  # as the core says it
 
 #: Where a file name holds a rank: ``rank3_trace.json``, ``kineto_rank_3.json.gz``, ``worker3_step_12...``.
 _RANK = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d+)", re.IGNORECASE)
@@ -93,20 +95,27 @@ class KinetoTrace:
         return [self.strings[i] for i in self.name[events].tolist()]
 
 
-def read_kineto(path: str | os.PathLike[str]) -> KinetoTrace:
+def read_kineto(path: str | os.PathLike[str], *, name: str | None = None) -> KinetoTrace:
     """Reads a trace without holding its text: memory follows the number of events.
 
-    Raises TraceError where the file cannot be read, is cut off or damaged, or is no such trace. Events
+    ``name``: what it is called, where that is not its path; its last part may tell the rank.
+
+    Raises TraceError where the file cannot be read, is cut off or damaged, or is no such trace (then
+    OtherFormatError). Events
     that cannot be (no time, a negative duration) are left out and counted in ``warnings``.
     """
-    file = os.fspath(path)
-    found = _core.read_kineto(
-        os.fsencode(file),
-        left_out=list(LEFT_OUT),
-        details=list(DETAILS),
-        named=[COMMUNICATION, *PRODUCTS, *RANGES],
-        named_keys=list(NAMED_DETAILS),
-    )
+    file = os.fspath(path) if name is None else name
+    try:
+        found = _core.read_kineto(
+            os.fsencode(path),
+            left_out=list(LEFT_OUT),
+            details=list(DETAILS),
+            named=[COMMUNICATION, *PRODUCTS, *RANGES],
+            named_keys=list(NAMED_DETAILS),
+        )
+    except TraceError as error:
+        kind = OtherFormatError if _NO_TRACE in str(error) else TraceError
+        raise kind(str(error).replace(os.fspath(path), file)) from error
     warnings = []
     if found.damaged:
         warnings.append(

@@ -46,9 +46,7 @@ def common_steps(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[li
     spans = [steps_of(trace) for trace in traces]
     for trace, of in zip(traces, spans, strict=True):
         if not of:
-            raise TraceError(
-                f"{trace.path}: no kernels, copies or steps found, expected a trace with GPU activity"
-            )
+            raise TraceError(f"{trace.path}: no kernels, copies or steps found, {_expected(trace)}")
     common = set.intersection(*({step.number for step in of} for of in spans))
     if not common:
         seen = "; ".join(
@@ -67,11 +65,26 @@ def common_steps(traces: Sequence[KinetoTrace], warnings: list[str]) -> tuple[li
     return order, kept
 
 
+def _expected(trace: KinetoTrace) -> str:
+    """What a trace without device work lacks, and why, as far as it says."""
+    info = trace.header.get("distributedInfo")
+    backend = info.get("backend") if isinstance(info, dict) else None
+    devices = trace.header.get("deviceProperties")
+    reasons = []
+    if devices == []:
+        reasons.append("the profiler saw no GPU (deviceProperties is empty)")
+    elif devices:
+        reasons.append("the profiler saw a GPU, and needs ProfilerActivity.CUDA to record it")
+    if isinstance(backend, str) and "nccl" not in backend:
+        reasons.append(f"the job's backend was {backend[:40]}, not nccl (distributedInfo)")
+    return "expected a trace with GPU activity" + (f": {', and '.join(reasons)}" if reasons else "")
+
+
 def rows_of(trace: KinetoTrace, spans: list[Step], warnings: list[str]) -> RankRows:
     """Rows of one trace. Raises NoWorkError where no device op belongs to the steps."""
     ops = rank_ops(trace)
     if not len(ops.streams):
-        raise NoWorkError(f"{trace.path}: no kernels or copies found, expected a trace with GPU activity")
+        raise NoWorkError(f"{trace.path}: no kernels or copies found, {_expected(trace)}")
     if ops.orphans:
         warnings.append(
             f"rank {trace.rank}: {ops.orphans:,} device ops without the call that launched them; they are "

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from prismcore.errors import TraceError
 from prismcore.rank_list import format_ranks
 from prismcore.traces.job_sizes import JobSizes
+from prismcore.traces.trace_formats import format_of, other_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,8 +178,13 @@ def _table(name: str) -> pa.Table:
         raise TraceError(
             f"{name}: parquet files need pyarrow ({error}); install it: pip install 'prismcore[parquet]'"
         ) from error
+    if os.path.isdir(name):
+        raise TraceError(f"{name}: is a folder, expected a trace in parquet: one file for all ranks")
     if not os.path.isfile(name):
         raise TraceError(f"{name}: no such file, expected a trace in parquet")
+    found = format_of(name)
+    if found is not None and found != "straggler":
+        raise other_format(name, found, "straggler")
     try:
         # Opened here: pyarrow takes names in UTF-8 alone.
         with open(name, "rb") as raw, parquet.ParquetFile(raw) as file:
