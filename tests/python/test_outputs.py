@@ -191,3 +191,11 @@ def test_the_slower_of_two_exports_is_told_so(tmp_path):
 def test_what_inputs_hold_moves_no_cursor():
     assert escaped("k\x1b[2J\r\n\x9b \u202e" + os.fsdecode(b"n\xff")) == r"k\x1b[2J\r\n\x9b \u202en\xff"
     assert escaped("a\n\tb ä 字", lines=True) == "a\n\tb ä 字"
+
+
+@pytest.mark.parametrize("args", [("import", "kineto"), ("export", "perfetto")])
+def test_errors_of_the_core_name_paths_that_are_not_utf8(tmp_path, capsys, args):
+    path = tmp_path / os.fsdecode(b"n\xff")
+    path.write_text("{")
+    code, _, err = run(capsys, *args, path, "-o", tmp_path / "out")
+    assert (code, r"n\xff: " in err, "bug" in err) == (1, True, False)
