@@ -9,6 +9,7 @@ import pytest
 
 from prismcore.exports.kineto import write_kineto
 from prismcore.graph import DataType, GraphBuilder, Reduction
+from prismcore.profiles.cluster import cluster_text
 from prismcore.replay import replay
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
@@ -154,3 +155,26 @@ def test_long_groups_are_told_by_their_stride(tmp_path):
     assert gather["Process Group Ranks"].endswith("59, ..., 127]")
     assert (gather["In msg nelems"], gather["Out msg nelems"]) == (16, 1024)
     assert send["Process Group Ranks"] == "[9, 3, 5]"
+
+
+def test_sends_that_did_not_wait_are_told(tmp_path):
+    """A small message is gone before its receiver comes; an import lets it wait."""
+    builder = GraphBuilder(world_size=2)
+    line = builder.communicator("line", range(2))
+    sender, receiver = builder.rank(0), builder.rank(1)
+    for rank in (sender, receiver):
+        for _ in range(8):  # these tell that the clocks are one
+            rank.all_reduce(line, bytes=1 << 20, duration_ns=5_000, host_ns=1_000)
+    sender.send(line, to=1, bytes=1 << 10, duration_ns=5_000, host_ns=1_000)
+    sender.sync()
+    sender.kernel("next", duration_ns=5_000, host_ns=1_000)
+    receiver.kernel("long", duration_ns=900_000, host_ns=1_000)
+    receiver.recv(line, source=0, bytes=1 << 10, duration_ns=5_000, host_ns=1_000)
+    for rank in (sender, receiver):
+        rank.sync()
+        rank.mark_iteration()
+    graph = builder.finish({"cluster": cluster_text("h100-8x")})
+    write_kineto(tmp_path, graph, [0, 1])
+    found = stitch_kineto(read_kineto_set(sorted(tmp_path.iterdir())))
+    (said,) = [text for text in found.warnings if "sends" in text]
+    assert said.startswith("1 sends ended before their receive began")

@@ -28,7 +28,7 @@ from prismcore.traces.collectives import Communicators, Members, find_meetings
 from prismcore.traces.kineto_file import KinetoTrace, read_kineto
 from prismcore.traces.kineto_kernels import copy_directions, kernels_of
 from prismcore.traces.kineto_meetings import told_of
-from prismcore.traces.kineto_messages import match_messages
+from prismcore.traces.kineto_messages import eager_sends, match_messages
 from prismcore.traces.kineto_ops import HOST, device_events
 from prismcore.traces.kineto_origin import graph_origin, provenance_of
 from prismcore.traces.kineto_rows import (
@@ -153,6 +153,11 @@ def stitch_kineto(traces: Sequence[KinetoTrace]) -> MeasuredTraces:
         )
     timing = time_rows(rows, waits, meetings)
     warnings += timing.warnings
+    if timing.late and (eager := eager_sends(rows, meetings, kind)):
+        warnings.append(
+            f"{eager:,} sends ended before their receive began (small messages do not wait); in the graph "
+            "they wait for it, and end later than measured, as what follows them does"
+        )
     kernels, refs, directions = _named(parts)
     meets = communicators.ref >= 0
     return MeasuredTraces(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prismcore.graph import OpKind
+from prismcore.stitch.meetings import TOLERANCE_NS, Meetings
 from prismcore.stitch.rows import Ints, Rows
 from prismcore.traces.collectives import Communicators, with_trace
 from prismcore.traces.kineto_meetings import Side
 
-__all__ = ["match_messages"]
+__all__ = ["eager_sends", "match_messages"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -80,3 +82,11 @@ def _spread(pairs: Sequence[tuple[Side, Side]], times: Rows) -> float:
     sent, received = (np.array([p[side].row for p in pairs], dtype=np.int64) for side in (0, 1))
     ahead = times.end_ns[received] - times.end_ns[sent]
     return float(np.abs(ahead - np.median(ahead)).mean())
+
+
+def eager_sends(rows: Rows, meetings: Meetings, kind: Ints) -> int:
+    """How many sends had ended, noise apart, before their receive began."""
+    sends, receives = np.flatnonzero(kind == OpKind.SEND), np.flatnonzero(kind == OpKind.RECV)
+    begin = np.full(int(meetings.id.max(initial=-1)) + 1, -1, dtype=np.int64)
+    begin[meetings.id[receives]] = rows.start_ns[receives]
+    return int((begin[meetings.id[sends]] > rows.end_ns[sends] + TOLERANCE_NS).sum())
