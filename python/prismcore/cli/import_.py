@@ -32,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         chosen = format.add_format(formats)
         parsing.add_graph_output(chosen)
         chosen.add_argument("--json", action="store_true", help="machine output on stdout")
-        chosen.set_defaults(run=run, read=format.read, endings=format.ENDINGS)
+        chosen.set_defaults(run=run, read=format.read)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +72,7 @@ def _inputs(args: argparse.Namespace) -> list[Path]:
     given = [*args.paths, *(getattr(args, "kineto", None) or ())]
     files: list[Path] = []
     for path in given:
-        files += files_in(path, args.endings) if args.endings and path.is_dir() else [path]
+        files += files_in(path, args.format) if path.is_dir() else [path]
     if args.format == "chakra":
         files += [path.parent / GROUPS_FILE for path in files]
     if (meta := getattr(args, "meta", None)) is not None:

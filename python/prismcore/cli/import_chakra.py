@@ -11,9 +11,6 @@ from prismcore.cli import import_cluster
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
-ENDINGS: tuple[str, ...] = (".et", ".et.gz", ".json", ".json.gz")
-"""Of the files that a folder stands for."""
-
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],

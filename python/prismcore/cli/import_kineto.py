@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
-ENDINGS: tuple[str, ...] = (".json", ".json.gz")
-"""Of the files that a folder stands for."""
-
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],

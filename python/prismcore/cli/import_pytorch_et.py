@@ -12,9 +12,6 @@ from prismcore.cli.usage import UsageError
 if TYPE_CHECKING:
     from prismcore.graph import Graph
 
-ENDINGS: tuple[str, ...] = (".json", ".json.gz")
-"""Of the files that a folder stands for."""
-
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],

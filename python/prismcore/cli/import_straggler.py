@@ -20,9 +20,6 @@ SIZES = {
     "vpp": "model chunks of a stage",
 }
 
-ENDINGS: tuple[str, ...] = ()
-"""A trace is one file."""
-
 
 def add_format(
     formats: argparse._SubParsersAction[argparse.ArgumentParser],

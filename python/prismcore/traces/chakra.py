@@ -31,7 +31,6 @@ __all__ = ["GROUPS_FILE", "ChakraTrace", "read_chakra", "read_chakra_set"]
 #: Beside traces: who is in their process groups.
 GROUPS_FILE = "comm_groups.json"
 
-_ENDINGS = (".et", ".et.gz", ".json", ".json.gz")
 #: As in ``et_1.1.0-chakra.0.0.4.json``.
 _VERSION = re.compile(r"\d+(?:\.\d+){2,}")
 
@@ -66,7 +65,7 @@ def read_chakra_set(paths: Sequence[Path]) -> list[ChakraTrace]:
             return None
         return _read(file)
 
-    found, warnings = read_trace_files([Path(path) for path in paths], "chakra", _ENDINGS, read)
+    found, warnings = read_trace_files([Path(path) for path in paths], "chakra", read)
     if not found:
         raise TraceError("no traces given, expected one file a rank, as trace.0.et")
     traces: dict[int, ChakraTrace] = {}

@@ -28,7 +28,7 @@ from prismcore.traces.execution_trace_calls import (
 )
 from prismcore.traces.json_files import read_json
 from prismcore.traces.plain_values import listed, whole
-from prismcore.traces.trace_files import JSON, read_trace_files
+from prismcore.traces.trace_files import read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
 __all__ = ["ExecutionTrace", "read_execution_trace_set", "read_execution_traces"]
@@ -69,7 +69,6 @@ def read_execution_trace_set(paths: Sequence[str | os.PathLike[str]]) -> list[Ex
     traces, warnings = read_trace_files(
         [Path(path) for path in paths],
         "pytorch-et",
-        JSON,
         lambda file: _read(file.name, read_json(file.path, file.name)),
     )
     if traces:

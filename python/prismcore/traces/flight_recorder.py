@@ -106,7 +106,7 @@ def read_flight_records(paths: Sequence[Path]) -> list[FlightRecord]:
     """
     if not paths:
         raise TraceError("no dumps given, expected one file a rank")
-    dumps, warnings = read_trace_files([Path(path) for path in paths], "flight-recorder", ("",), _read)
+    dumps, warnings = read_trace_files([Path(path) for path in paths], "flight-recorder", _read)
     dumps[0].warnings += warnings
     records: dict[int, FlightRecord] = {}
     waiting: list[tuple[_Dump, set[int] | None]] = []

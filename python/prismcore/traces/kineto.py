@@ -39,7 +39,7 @@ from prismcore.traces.kineto_rows import (
     rows_of,
     waited_rows,
 )
-from prismcore.traces.trace_files import JSON, read_trace_files
+from prismcore.traces.trace_files import read_trace_files
 
 __all__ = ["MeasuredTraces", "read_kineto_set", "stitch_kineto"]
 
@@ -99,7 +99,7 @@ def read_kineto_set(paths: Sequence[str | os.PathLike[str]]) -> list[KinetoTrace
     if not paths:
         raise TraceError("no traces given, expected one file a rank")
     traces, warnings = read_trace_files(
-        [Path(path) for path in paths], "kineto", JSON, lambda file: read_kineto(file.path, name=file.name)
+        [Path(path) for path in paths], "kineto", lambda file: read_kineto(file.path, name=file.name)
     )
     traces[0].warnings += warnings
     return _by_rank(traces)

@@ -16,9 +16,17 @@ from prismcore.errors import TraceError
 from prismcore.traces.json_files import MOST_TEXT_BYTES
 from prismcore.traces.trace_formats import MANY, OtherFormatError, format_of, other_format
 
-__all__ = ["JSON", "TraceFile", "files_in", "is_archive", "read_trace_files"]
+__all__ = ["TraceFile", "files_in", "is_archive", "read_trace_files"]
 
-JSON = (".json", ".json.gz")
+_JSON = (".json", ".json.gz")
+_ENDINGS = {
+    "kineto": _JSON,
+    "pytorch-et": _JSON,
+    "chakra": (".et", ".et.gz", *_JSON),
+    "flight-recorder": ("",),  # torch's own names end in the rank
+    "straggler": (),  # one file, never a folder
+}
+"""Of the names of files that a folder or an archive stands for, by format."""
 _CHUNK = 1 << 20
 _NAMED = 8  # files in a warning
 _T = TypeVar("_T")
@@ -34,13 +42,13 @@ class TraceFile:
 
 
 def read_trace_files(
-    paths: Sequence[Path], format: str, endings: Sequence[str], read: Callable[[TraceFile], _T | None]
+    paths: Sequence[Path], format: str, read: Callable[[TraceFile], _T | None]
 ) -> tuple[list[_T], list[str]]:
     """What ``read`` makes of each file, and warnings: files in a folder or an archive that are of another
     format are left out. ``read`` raises OtherFormatError for those that their first bytes do not tell, and
     gives None for what is no trace but belongs to the job.
 
-    ``format``: as ``prism import`` names it. ``endings``: of names of files in folders and archives.
+    ``format``: as ``prism import`` names it.
 
     Raises TraceError where a file that was asked for is of another format, an archive is damaged, a folder
     or an archive has no file of such a name, or none is of the format.
@@ -48,7 +56,7 @@ def read_trace_files(
     read_ones: list[_T] = []
     others: dict[str, list[str]] = {}
     refused: OtherFormatError | None = None
-    with closing(_files(paths, endings)) as files:
+    with closing(_files(paths, format)) as files:
         for file in files:
             try:
                 told = format_of(file.path)
@@ -71,9 +79,9 @@ def read_trace_files(
     return read_ones, warnings
 
 
-def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
-    """Plain files with these endings, by name."""
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(tuple(endings)))
+def files_in(folder: Path, format: str) -> list[Path]:
+    """The files that a folder stands for, by name."""
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(_ENDINGS[format]))
 
 
 def is_archive(path: Path) -> bool:
@@ -84,11 +92,11 @@ def is_archive(path: Path) -> bool:
         return False
 
 
-def _files(paths: Sequence[Path], endings: Sequence[str]) -> Generator[TraceFile, None, None]:
-    wanted = " or ".join("*" + ending for ending in endings)
+def _files(paths: Sequence[Path], format: str) -> Generator[TraceFile, None, None]:
+    wanted = " or ".join("*" + ending for ending in _ENDINGS[format])
     for path in paths:
         if path.is_dir():
-            inside = files_in(path, endings)
+            inside = files_in(path, format)
             if not inside:
                 raise TraceError(f"{path}: no {wanted} found in this folder")
             for one in inside:
@@ -97,7 +105,7 @@ def _files(paths: Sequence[Path], endings: Sequence[str]) -> Generator[TraceFile
             raise TraceError(f"{path}: no regular file found, expected a trace")
         elif is_archive(path):
             count = 0
-            for count, file in enumerate(_members(path, endings), start=1):  # noqa: B007
+            for count, file in enumerate(_members(path, format), start=1):  # noqa: B007
                 yield file
             if not count:
                 raise TraceError(f"{path}: no {wanted} found in this archive")
@@ -105,11 +113,11 @@ def _files(paths: Sequence[Path], endings: Sequence[str]) -> Generator[TraceFile
             yield TraceFile(name=os.fspath(path), path=path)
 
 
-def _members(path: Path, endings: Sequence[str]) -> Iterator[TraceFile]:
+def _members(path: Path, format: str) -> Iterator[TraceFile]:
     """Plain files of an archive, without those of macOS's own, one at a time under a name of ours."""
     with tempfile.TemporaryDirectory(prefix="prism-traces-") as folder:
         copy = Path(folder, "trace")
-        members = _opened(path, endings)
+        members = _opened(path, format)
         while True:
             try:
                 name, content = next(members)
@@ -124,11 +132,11 @@ def _members(path: Path, endings: Sequence[str]) -> Iterator[TraceFile]:
             yield TraceFile(name=f"{path}: {name}", path=copy, inside="archive")
 
 
-def _opened(path: Path, endings: Sequence[str]) -> Iterator[tuple[str, IO[bytes]]]:
+def _opened(path: Path, format: str) -> Iterator[tuple[str, IO[bytes]]]:
     with tarfile.open(path) as archive:
         for member in archive:
             name = Path(member.name).name
-            if not member.isfile() or name.startswith("._") or not name.endswith(tuple(endings)):
+            if not member.isfile() or name.startswith("._") or not name.endswith(_ENDINGS[format]):
                 continue
             if member.size > MOST_TEXT_BYTES:
                 raise TraceError(f"{path}: {member.name} has {member.size:,} bytes, expected less")
