@@ -1,42 +1,19 @@
 """Modelled collectives against public measurements; the bounds are stated in docs/accuracy.md."""
 
-import importlib.util
-import os
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data")
-FOLDER = ROOT / "benchmarks" / "accuracy"
+from measurements import DATA, accuracy_benchmark, measured
 
 
 @pytest.fixture(scope="module")
 def accuracy():
-    before = set(sys.modules)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        spec = importlib.util.spec_from_file_location("collectives", FOLDER / "collectives.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["collectives"] = module
-        spec.loader.exec_module(module)
+    with accuracy_benchmark("collectives") as module:
         yield module
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in {"results", "collectives"} - before:
-            sys.modules.pop(name, None)
-
-
-def needs(folder: str) -> None:
-    if not (DATA / folder).is_dir():
-        pytest.skip(f"no measurements: {DATA / folder} is absent (PRISM_DATA names the folder)")
 
 
 @pytest.fixture(scope="module")
 def rows(accuracy):
     for folder in ("vtrain/allreduce_a100", "megatron_tp8", "aicb"):
-        needs(folder)
+        measured(folder)
     return {(row.data_set, row.what): row for row in accuracy.rows(DATA)}
 
 
@@ -60,7 +37,7 @@ def test_collectives_on_a100_are_within_the_stated_bounds(rows, data_set, start,
 
 
 def test_calibration_is_better_than_nccls_own_model(accuracy):
-    needs("vtrain/allreduce_a100")
+    measured("vtrain/allreduce_a100")
     samples = [s for gpus in (3, 5, 6, 7) for s in accuracy.vtrain(DATA, gpus)[::50]]
     errors = [
         sum(abs(modelled / true - 1) for modelled, true in accuracy.pairs(samples, profile))
@@ -71,7 +48,7 @@ def test_calibration_is_better_than_nccls_own_model(accuracy):
 
 def test_the_profile_holds_what_the_fit_gives(accuracy):
     pytest.importorskip("scipy")
-    needs("vtrain/allreduce_a100")
+    measured("vtrain/allreduce_a100")
     fitted = accuracy.fit(DATA)
     calibration = accuracy.load_cluster("a100-8x").one_node.calibration
     assert calibration.bandwidth_efficiency.simple == pytest.approx(fitted["simple"][0], abs=0.002)

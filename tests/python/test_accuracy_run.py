@@ -1,30 +1,17 @@
 """The accuracy table: what stands in it, and what is said where data are absent."""
 
 import dataclasses
-import importlib.util
 import json
-import os
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data")
-FOLDER = ROOT / "benchmarks" / "accuracy"
+from measurements import ACCURACY, DATA, ROOT, accuracy_benchmark, measured
 
 
 @pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    before = set(sys.modules)
-    spec = importlib.util.spec_from_file_location("accuracy_run", FOLDER / "run.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    for name in {"results", *module.SETS} - before:
-        sys.modules.pop(name, None)
+def run():
+    with accuracy_benchmark("run") as module:
+        yield module
 
 
 def test_absent_data_are_named(run, tmp_path, capsys):
@@ -65,7 +52,7 @@ def test_rows_are_errors_in_percent(run, tmp_path):
 
 
 def test_reports_quote_the_figures_of_the_file(run):
-    rows = json.loads((FOLDER / "results.json").read_text())["rows"]
+    rows = json.loads((ACCURACY / "results.json").read_text())["rows"]
     shipped = json.loads((ROOT / "python" / "prismcore" / "report" / "accuracy_bands.json").read_text())
     assert shipped == run.results.bands(rows)
     assert shipped
@@ -83,7 +70,7 @@ def test_reports_quote_the_figures_of_the_file(run):
 )
 def test_the_page_has_the_figures_of_the_file(run, sets):
     """docs/accuracy.md shows rows of results.json, and only those, for the sets of the table."""
-    kept = json.loads((FOLDER / "results.json").read_text())["rows"]
+    kept = json.loads((ACCURACY / "results.json").read_text())["rows"]
     page = (ROOT / "docs" / "accuracy.md").read_text()
     figure = r"([\d.]+(?: us)?)"
     line = rf"^\| ({sets}) \| ([^|]+) \| (\d+) \| {figure} \| {figure} \| {figure} \|"
@@ -99,8 +86,7 @@ def test_the_page_has_the_figures_of_the_file(run, sets):
 
 def test_goals_of_the_pipeline_jobs(run, tmp_path, capsys):
     pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
-    if not (DATA / "straggler" / "trace-AR.parquet").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    measured("straggler/trace-AR.parquet")
     assert run.main(["--data", str(DATA), "--only", "straggler", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert len(rows) == 18
@@ -114,8 +100,7 @@ def test_goals_of_the_pipeline_jobs(run, tmp_path, capsys):
 
 
 def test_goals_of_the_profiled_jobs(run, capsys):
-    if not (DATA / "dlrm_8").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    measured("dlrm_8")
     assert run.main(["--data", str(DATA), "--only", "kineto", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     for name, most in (("Megatron TP 8", 1), ("DLRM", 2)):
@@ -129,8 +114,7 @@ def test_goals_of_the_profiled_jobs(run, capsys):
 
 
 def test_a_calibrated_profile_is_nearer_than_its_base(run, capsys):
-    if not (DATA / "megatron_tp8").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    measured("megatron_tp8")
     assert run.main(["--data", str(DATA), "--only", "calibrate", "--json"]) == 0
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     table, base = (

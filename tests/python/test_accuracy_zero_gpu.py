@@ -1,37 +1,20 @@
 """Zero-GPU predictions of measured A100 jobs: sample, mapping and calibration (docs/accuracy.md)."""
 
 import dataclasses
-import importlib.util
-import os
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from measurements import DATA, accuracy_benchmark, measured
 
 from prismcore.graph import GraphBuilder
 from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data")
-FOLDER = ROOT / "benchmarks" / "accuracy"
-
 
 @pytest.fixture(scope="module")
 def zero():
-    before = set(sys.modules)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        spec = importlib.util.spec_from_file_location("zero_gpu", FOLDER / "zero_gpu.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["zero_gpu"] = module
-        spec.loader.exec_module(module)
+    with accuracy_benchmark("zero_gpu") as module:
         yield module
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in {"results", "zero_gpu"} - before:
-            sys.modules.pop(name, None)
 
 
 def a_job(zero, **changes):
@@ -170,8 +153,7 @@ def test_without_data_it_says_what_to_do(zero, tmp_path, capsys):
 
 
 def test_the_sample_of_the_measurements(zero):
-    if not (DATA / zero.TABLE).exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
+    measured(zero.TABLE)
     jobs = zero.read_table(DATA)
     chosen = zero.sample(jobs)
     assert (len(jobs), len(chosen)) == (720, 120)

@@ -1,15 +1,11 @@
 """Modelled kernels against public measurements; the bounds are stated in docs/accuracy.md."""
 
 import importlib.util
-import os
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data")
+from measurements import ROOT, measured
 
 
 def benchmark(name: str):
@@ -28,10 +24,7 @@ host = benchmark("host_cost")
 
 @pytest.fixture(scope="module")
 def trace():
-    path = DATA / "megatron_tp8" / "kineto_rank1.json.gz"
-    if not path.is_file():
-        pytest.skip(f"no measurements: {path} is absent (PRISM_DATA names the folder)")
-    return path
+    return measured("megatron_tp8/kineto_rank1.json.gz")
 
 
 @pytest.fixture(scope="module")

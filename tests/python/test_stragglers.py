@@ -1,14 +1,13 @@
 """What-if replays against a plain evaluation of the job, and the published results of real ones."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 import straggler_jobs as jobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from measurements import measured
 from test_cli import STRAGGLER_KEYS, inside
 
 from prismcore import GraphBuilder
@@ -22,8 +21,6 @@ from prismcore.traces.straggler_steps import straggler_steps
 
 pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data") / "straggler"
 KEYS = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"}
 KEYS |= {"backward-send": "backward-pp-comm", "backward-recv": "backward-pp-comm"}
 
@@ -175,11 +172,10 @@ def test_the_command(tmp_path):
 @pytest.mark.parametrize("name", ["ST", "AR"])
 def test_published_results(name):
     """Every published slowdown within 1 %; shares of the slowdown within 0.02 of it."""
-    if not (DATA / f"trace-{name}.parquet").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
-    trace = read_straggler(DATA / f"trace-{name}.parquet", read_job_sizes(DATA / f"meta-{name}.yaml"))
+    data = measured(f"straggler/trace-{name}.parquet").parent
+    trace = read_straggler(data / f"trace-{name}.parquet", read_job_sizes(data / f"meta-{name}.yaml"))
     report = analyse(straggler_steps(trace).graph())
-    published = json.loads((DATA / f"result-{name}.json").read_text())
+    published = json.loads((data / f"result-{name}.json").read_text())
     found = {
         "optype": report.by_operation,
         "stage": {str(k): v for k, v in report.by_stage.items()},
@@ -191,5 +187,5 @@ def test_published_results(name):
         expected.pop("gc", None)  # of no length
         assert slowdowns == pytest.approx(expected, rel=0.01)
     for share, key in ((report.m_slowest_workers, "mw"), (report.m_last_stage, "ms")):
-        expected = json.loads((DATA / f"{key}-{name}.json").read_text())[key.capitalize()]
+        expected = json.loads((data / f"{key}-{name}.json").read_text())[key.capitalize()]
         assert share == pytest.approx(expected, abs=0.02)

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from execution_trace_jobs import Trace, kineto
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measurements import measured
 
 from prismcore.cli.main import main
 from prismcore.comm import collective_cost, p2p_cost
@@ -27,10 +26,6 @@ from prismcore.traces.execution_trace_link import link, matched_calls
 from prismcore.traces.execution_trace_ops import graph_of_execution_traces
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
-DATA = Path(os.environ.get("PRISM_DATA") or Path(__file__).parents[3] / "shared" / "data")
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"no measurements: {DATA} is absent (PRISM_DATA names the folder)"
-)
 A100 = load_cluster("a100-8x")
 SCHEMAS = ("1.0.1", "1.0.2-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.0.4")
 
@@ -480,9 +475,8 @@ def test_torchs_own_observer(tmp_path):
     assert any("no duration" in text for text in warnings)
 
 
-@needs_data
 def test_fixtures_of_all_schemas():
-    folder = DATA / "fixtures"
+    folder = measured("fixtures")
     found = {}
     for path in sorted(folder.glob("et_*.json.gz")):
         graph, warnings = graph_of([path])
@@ -494,10 +488,9 @@ def test_fixtures_of_all_schemas():
     assert found == {"1.0.2": ([0], 2, 1, 10), "1.1.0": ([1], 2, 3, 21), "1.1.1": ([0], 1, 2, 0)}
 
 
-@needs_data
 def test_megatron_linked_with_kineto():
-    traces = read(sorted((DATA / "megatron_tp8").glob("et_*")))
-    of = read_kineto_set(sorted((DATA / "megatron_tp8").glob("kineto_*")))
+    traces = read(sorted(measured("megatron_tp8").glob("et_*")))
+    of = read_kineto_set(sorted(measured("megatron_tp8").glob("kineto_*")))
     assert link(traces, of) == []
     assert {len(matched_calls(t, k)) for t, k in zip(place_ranks(traces), of, strict=True)} == {170}
     stitched = stitch_kineto(of)
@@ -509,10 +502,9 @@ def test_megatron_linked_with_kineto():
     assert result.iteration_end_ns.tolist() == stitched.measured_end_ns.tolist()
 
 
-@needs_data
 def test_dlrm_linked_by_thread():
-    traces = read([DATA / "dlrm_8" / "dlrm_pytorch_et.tar.gz"])
-    of = read_kineto_set([DATA / "dlrm_8" / "dlrm_kineto.tar.gz"])
+    traces = read([measured("dlrm_8") / "dlrm_pytorch_et.tar.gz"])
+    of = read_kineto_set([measured("dlrm_8") / "dlrm_kineto.tar.gz"])
     assert link(traces, of) == []
     stitched = stitch_kineto(of)
     talks = stitched.ops.kind >= OpKind.ALL_REDUCE

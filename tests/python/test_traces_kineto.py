@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import tarfile
-from pathlib import Path
 
 import kineto_jobs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measurements import measured
 
 from prismcore.cli.main import main
 from prismcore.errors import TraceError
@@ -19,11 +18,6 @@ from prismcore.replay import Perturbation, SlowRank, replay
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 from prismcore.traces.kineto_file import read_kineto
 from prismcore.traces.kineto_ops import collective_kind
-
-DATA = Path(os.environ.get("PRISM_DATA") or Path(__file__).parents[3] / "shared" / "data")
-needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"no measurements: {DATA} is absent (PRISM_DATA names the folder)"
-)
 
 times = st.integers(min_value=1, max_value=400).map(lambda n: n * 1000 + n % 7)
 
@@ -305,9 +299,8 @@ def test_a_trace_without_a_gpu_is_refused_with_the_reason(tmp_path):
         stitch_kineto(read_kineto_set([path]))
 
 
-@needs_data
 def test_megatron_tp8_replays_as_measured():
-    traces = stitch_kineto(read_kineto_set(sorted((DATA / "megatron_tp8").glob("kineto_*"))))
+    traces = stitch_kineto(read_kineto_set(sorted(measured("megatron_tp8").glob("kineto_*"))))
     assert traces.warnings == []
     assert sorted(np.unique(traces.meetings.size, return_counts=True)[1].tolist())[0] == 8 * 84
     graph = traces.graph()
@@ -319,9 +312,8 @@ def test_megatron_tp8_replays_as_measured():
     assert 45e6 < all_reduces["duration_ns"].sum() < 52e6  # README of the data: 50.1 ms of transfer
 
 
-@needs_data
 def test_dlrm_replays_as_measured(tmp_path):
-    with tarfile.open(DATA / "dlrm_8" / "dlrm_kineto.tar.gz") as archive:
+    with tarfile.open(measured("dlrm_8") / "dlrm_kineto.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     traces = stitch_kineto(read_kineto_set(sorted((tmp_path / "dlrm_kineto").glob("worker*.json"))))
     result = replay(traces.graph())
@@ -329,9 +321,8 @@ def test_dlrm_replays_as_measured(tmp_path):
     assert int((traces.meetings.size == 8).sum()) == 8 * 8
 
 
-@needs_data
 def test_new_metadata_names_communicators():
-    traces = stitch_kineto(read_kineto_set([DATA / "fixtures" / "hta_nccl_data.json.gz"]))
+    traces = stitch_kineto(read_kineto_set([measured("fixtures") / "hta_nccl_data.json.gz"]))
     assert traces.ops.communicators == [("0", (0,))]
     assert any("rank 1 (of 2) has no trace, left out" in text for text in traces.warnings)
     result = replay(traces.graph())

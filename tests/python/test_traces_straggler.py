@@ -1,15 +1,14 @@
 """Op-level traces of pipeline jobs: replay against a plain evaluation, damaged files, real data."""
 
 import json
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 import straggler_jobs as jobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from measurements import measured
 from test_cli import IMPORT_KEYS, inside
 
 import prismcore
@@ -21,8 +20,6 @@ from prismcore.traces.straggler_steps import straggler_steps
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="the extra parquet is not installed")
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("PRISM_DATA") or ROOT.parent / "shared" / "data") / "straggler"
 SHAPES = [
     {"dp": 2, "pp": 2, "micro_batches": (4, 4)},
     {"dp": 1, "pp": 3, "micro_batches": (5,)},
@@ -397,11 +394,10 @@ def test_the_command_refuses_in_one_line(tmp_path):
 
 @pytest.mark.parametrize("name", ["AR", "ST"])
 def test_measured_jobs_replay_each_step(name):
-    if not (DATA / f"trace-{name}.parquet").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
-    sizes = read_job_sizes(DATA / f"meta-{name}.yaml")
-    steps = straggler_steps(read_straggler(DATA / f"trace-{name}.parquet", sizes))
-    published = json.loads((DATA / f"result-{name}.json").read_text())
+    data = measured(f"straggler/trace-{name}.parquet").parent
+    sizes = read_job_sizes(data / f"meta-{name}.yaml")
+    steps = straggler_steps(read_straggler(data / f"trace-{name}.parquet", sizes))
+    published = json.loads((data / f"result-{name}.json").read_text())
     actual = np.array([published["step_t_base"][str(s)] for s in steps.steps])
     result = prismcore.replay(steps.graph())
     assert np.abs(result.iteration_time_ns / 1e9 / actual - 1).mean() <= 1e-3
@@ -485,9 +481,8 @@ def test_the_command_takes_steps_and_a_typical_one(tmp_path):
 
 @pytest.mark.parametrize(("name", "most"), [("AR", 0.0058), ("ST", 0.015)])
 def test_odd_steps_are_predicted_from_even_ones(name, most):
-    if not (DATA / f"trace-{name}.parquet").exists():
-        pytest.skip(f"no measurements: {DATA} is absent (PRISM_DATA names the folder)")
-    trace = read_straggler(DATA / f"trace-{name}.parquet", read_job_sizes(DATA / f"meta-{name}.yaml"))
+    data = measured(f"straggler/trace-{name}.parquet").parent
+    trace = read_straggler(data / f"trace-{name}.parquet", read_job_sizes(data / f"meta-{name}.yaml"))
     learned = straggler_steps(trace.only(range(0, len(trace.steps), 2)))
     predicted = prismcore.replay(learned.typical().graph()).iteration_time_ns[0]
     odd = trace.step_time_ns()[1::2]
