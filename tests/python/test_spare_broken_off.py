@@ -154,3 +154,25 @@ def test_while_the_sum_is_waited_for(lighthouse: Lighthouse, tmp_path: Path) -> 
     assert groups[0].broken_off == 1
     for group in groups:
         assert group.made == EXPECTED
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_while_the_mean_is_made(is_divided: bool, lighthouse: Lighthouse, tmp_path: Path) -> None:
+    """A sum that is divided twice, or not at all, would be a gradient of one group alone."""
+    groups = [Group(g, lighthouse.address, tmp_path, deterministic=True) for g in range(2)]
+    session = groups[0].session
+    divide = session._running.divide_sum
+
+    def broken() -> None:
+        if session.step_number == 2 and groups[0].broken_off == 0:
+            if is_divided:
+                divide()
+            raise BrokenOffError
+        divide()
+
+    session._running.divide_sum = broken  # type: ignore[method-assign]
+    train(groups)
+    assert [group.error for group in groups] == [None, None]
+    assert [group.broken_off for group in groups] == [1, 0]
+    for group in groups:
+        assert group.made == EXPECTED

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from prismcore.errors import MembershipError
-from prismcore.spare.reorderer import Part, Plan
+from prismcore.spare.reorderer import Part
 from prismcore.spare.runtime.ballot import vote
 from prismcore.spare.runtime.bulletin import Bulletin
 from prismcore.spare.runtime.communicator import Backend, Communicator
@@ -31,6 +31,7 @@ from prismcore.spare.runtime.membership import (
     decide,
 )
 from prismcore.spare.runtime.newcomers import Newcomers
+from prismcore.spare.runtime.news import News
 from prismcore.spare.runtime.options import SessionOptions
 from prismcore.spare.runtime.terms import terms_of
 from prismcore.spare.runtime.transfer import receive_state, send_state
@@ -43,8 +44,6 @@ _AGAIN_S = (0.03, 0.5)
 """Before a quorum is asked for again: at first, and in the end."""
 _REFUSED_S = 10.0
 """A group's former life may still be counted for so long."""
-_TELL_S = 5.0
-"""Why there is no membership is told after so long."""
 _OVER_S = 30.0
 """Who waits for a place in a training that is not there any more gives up after so long."""
 
@@ -81,7 +80,8 @@ class Agreement:
         self.group = NO_GROUP if options.group is None else options.group
         self._began = time.monotonic()
         self._guard: Guard | None = None
-        self._line = Line(options, told=self._tell_lighthouse)
+        self._news = News(events, lambda: self.step)
+        self._line = Line(options, told=self._news.lighthouse)
         self._born_ns = time.time_ns()
         self._terms = terms_of(options)
         self._store: Bulletin | dist.TCPStore | None = None
@@ -104,17 +104,13 @@ class Agreement:
         self._look_at = 0.0
         self._newcomers = Newcomers(options.timeouts.rejoin_s)
         self.wipe_out: str | None = None
-        self._emit(
+        self._news.tell(
             "start",
             groups=options.placement.groups,
             redundancy=options.placement.redundancy,
             micro_batches=options.micro_batches,
             replica=self._line.replica,
         )
-        self._trouble: MembersLostError | None = None  # why agree() is under way
-        self._gone: list[int] = []  # groups that were in and are no more
-        self._gave: dict[str, Any] | None = None  # to those that joined: told once they are in
-        self._told_refusal = ""
 
     @property
     def has_begun(self) -> bool:
@@ -144,7 +140,7 @@ class Agreement:
         """The communicator broke. Others hear of it by its end."""
         error.__traceback__ = error.__context__ = error.__cause__ = None  # they hold what is to be closed
         self._close_communicator()
-        self._trouble = error
+        self._news.broke(error)
 
     def together(self, work: Callable[[], T], what: str) -> list[T]:
         """See Line; what holds up other groups ends it as well."""
@@ -190,6 +186,7 @@ class Agreement:
         self.caught_up = False
         committed = False
         self._away.clear()
+        self._news.seeks()
         self._line.expect_settled()
         if self._line.lighthouse is not None and (self._store is None or self._backend == "nccl"):
             self._store = self._new_store()
@@ -224,7 +221,7 @@ class Agreement:
                     if is_in and time.monotonic() > until:
                         limit_s = self._options.timeouts.agree_s
                         raise MembershipError(f"no membership within {limit_s:g} s: {decision.reason}")
-                    self._tell_refusal(decision.reason)
+                    self._news.refused(decision.reason)
                 time.sleep(pause_s)
                 pause_s = min(1.5 * pause_s, _AGAIN_S[1])
                 continue
@@ -252,17 +249,7 @@ class Agreement:
             finally:
                 committed = committed and not self.caught_up  # the others went on without this group
             break
-        self._tell_loss()
-        self._emit(
-            "membership",
-            epoch=decision.epoch,
-            members=list(decision.groups),
-            quorum=quorum.number,
-            cost_ms=ms_since(began),
-        )
-        if self._gave is not None:
-            gave, self._gave = self._gave, None
-            self._emit("rejoin", **gave, depth=self.layout.depth)
+        self._news.agreed(decision, quorum=quorum.number, began=began, depth=self.layout.depth)
         return committed
 
     def leave(self, *, wait: bool) -> None:
@@ -345,7 +332,7 @@ class Agreement:
         place = decision.place_of(self._line.replica)
         if place is None and not self._told_waiting:
             self._told_waiting = True
-            self._emit("spare", waiting=True)
+            self._news.tell("spare", waiting=True)
         return place
 
     def _enter(self, decision: Decision, place: Member) -> None:
@@ -366,7 +353,7 @@ class Agreement:
         self._at("configure")
         self.together(meet, "entering the new membership")
         if self._told_waiting:
-            self._emit("spare", waiting=False)
+            self._news.tell("spare", waiting=False)
             self._told_waiting = False
         self.group = self._events.group = place.group
         self._at("ready")
@@ -401,7 +388,7 @@ class Agreement:
         communicator = self.communicator
         assert communicator is not None
         began = time.perf_counter()
-        self._gave = None
+        self._news.gives()
         needy = [m for m in decision.members if not m.synced]
         ranks = {group: rank for rank, group in enumerate(decision.groups)}
         if place in needy:
@@ -425,7 +412,7 @@ class Agreement:
         sent = send_state(communicator, state, [ranks[m.group] for m in mine])
         if decision.base:  # else a training begins: nobody comes back
             joined = [m.group for m in mine]
-            self._gave = {"joined": joined, "source": place.group, "bytes": sent, "cost_ms": ms_since(began)}
+            self._news.gives(joined=joined, source=place.group, bytes=sent, cost_ms=ms_since(began))
 
     def _settle(self, epoch: int) -> None:
         """What the membership ``epoch`` decided, if it was entered here, becomes the layout; a decision
@@ -443,17 +430,18 @@ class Agreement:
         if lost:
             began = time.perf_counter()
             plan = self.layout.fail(lost)
-            self._gone += lost
-            self._tell_plan(plan, began)
+            self._news.lost(lost)
+            self._news.planned(plan, self.group, began)
             if plan.wipe_out:
-                self._note_wipe_out(plan, decision)
+                left = len(decision.groups)
+                self.wipe_out = self._news.wiped_out(plan, left=left, groups=self.layout.groups)
                 return
         if decision.fresh or not decision.base:
             self.layout.commit()
             back = [group for group in decision.joined if group not in self.layout.survivors]
             if back:
                 began = time.perf_counter()
-                self._tell_plan(self.layout.rejoin(back), began)
+                self._news.planned(self.layout.rejoin(back), self.group, began)
                 self.layout.commit()
             self._plan()
 
@@ -462,56 +450,8 @@ class Agreement:
             self.planned = self.layout.work(self.group)
             self.computes_twice = self.layout.computes_twice
 
-    def _note_wipe_out(self, plan: Plan, decision: Decision) -> None:
-        last = self.step - 1
-        types = ", ".join(str(shard) for shard in plan.lost_types[:8])
-        committed = "no step is committed" if last < 0 else f"the last committed step is {last}"
-        self._emit("wipe_out", lost_types=list(plan.lost_types), last_committed=last, checkpoint=None)
-        self.wipe_out = (
-            f"no group that is left hosts shard {types} ({len(decision.groups)} of {self.layout.groups} "
-            f"groups are left); {committed}"
-        )
-
-    def _tell_loss(self) -> None:
-        """Of groups, or a false alarm."""
-        trouble, self._trouble = self._trouble, None
-        gone, self._gone = self._gone, []
-        if trouble is not None:
-            self._emit(
-                "failure", lost=gone, how=trouble.how, detail=str(trouble), noticed_ms=ms_since(trouble.at)
-            )
-        elif gone:
-            detail = "not there when the groups met between two steps"
-            self._emit("failure", lost=gone, how="left", detail=detail, noticed_ms=0.0)
-
-    def _tell_refusal(self, reason: str) -> None:
-        if self._has_been("held up", _TELL_S) and reason != self._told_refusal:
-            self._told_refusal = reason
-            _log.warning("step %d: waiting for a membership: %s", self.step, reason)
-
-    def _tell_plan(self, plan: Plan, began: float) -> None:
-        self._emit(
-            "plan",
-            outcome=plan.outcome,
-            depth=plan.depth,
-            patches=len(plan.patches),
-            mine=int((plan.patches[:, 0] == self.group).sum()) if len(plan.patches) else 0,
-            moved=len(plan.moves),
-            digest=f"{plan.digest:016x}",
-            cost_ms=ms_since(began),
-        )
-
     def _close_communicator(self) -> None:
         self._guard = None
         if self.communicator is not None:
             self.communicator.close()
             self.communicator = None
-
-    def _tell_lighthouse(self, away_s: float | None) -> None:
-        if away_s is None:
-            self._emit("lighthouse", state="lost", cost_ms=0.0)
-        else:
-            self._emit("lighthouse", state="found", cost_ms=round(away_s * 1e3, 3))
-
-    def _emit(self, event: str, **fields: Any) -> None:
-        self._events.emit(event, step=self.step, **fields)

@@ -455,12 +455,8 @@ class Session:
                 f"state of {', '.join(sorted(state))} came from another group, expected that of "
                 f"{', '.join(sorted(self._state))}"
             )
-        self._begun, self._owed, self._held, self._passed = (
-            -1,
-            False,
-            False,
-            False,
-        )  # nothing of it is computed
+        self._begun = -1  # nothing of it is computed
+        self._owed = self._held = self._passed = False
         for name, part in self._state.items():
             part.load_state_dict(state[name])
 
