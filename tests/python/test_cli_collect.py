@@ -8,7 +8,8 @@ import sys
 import time
 
 import pytest
-from test_cli import ENVIRONMENT, INFO_KEYS, prism
+from cli_contract import INFO_KEYS
+from cli_runs import ENVIRONMENT, prism
 
 from prismcore.graph import Graph
 from prismcore.graph.op import OpKind

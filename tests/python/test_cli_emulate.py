@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import jobs
 import pytest
-from test_cli import EMULATE_KEYS, EMULATE_RANK_KEYS, ENVIRONMENT, inside, prism
+from cli_contract import EMULATE_KEYS, EMULATE_RANK_KEYS
+from cli_runs import ENVIRONMENT, inside, prism
 from test_cli_collect import INTERRUPTIBLE, runs_here
 
 from prismcore.units import format_ns

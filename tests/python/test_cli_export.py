@@ -5,10 +5,10 @@ import json
 import os
 import pickle
 
+import cli_contract
 import jobs
 import pytest
-import test_cli
-from test_cli import inside
+from cli_runs import inside
 
 from prismcore.cli.export_ranks import MOST_FILES
 from prismcore.cli.written import whole_folder
@@ -35,9 +35,9 @@ def graphs(tmp_path_factory):
 @pytest.mark.parametrize(
     ("format", "keys"),
     [
-        ("kineto", test_cli.EXPORT_KINETO_KEYS),
-        ("chakra", test_cli.EXPORT_CHAKRA_KEYS),
-        ("flight-recorder", test_cli.EXPORT_FLIGHT_RECORDER_KEYS),
+        ("kineto", cli_contract.EXPORT_KINETO_KEYS),
+        ("chakra", cli_contract.EXPORT_CHAKRA_KEYS),
+        ("flight-recorder", cli_contract.EXPORT_FLIGHT_RECORDER_KEYS),
     ],
 )
 def test_a_folder_with_a_file_a_rank(graphs, tmp_path, format, keys):
@@ -123,8 +123,8 @@ def test_the_flight_recorder_of_a_job_that_cannot_run(graphs, tmp_path, name, mi
     done = inside("export", "flight-recorder", graphs / f"{name}.prism", "-o", out, "--json")
     assert (done.returncode, done.stderr) == (3, "")
     report = json.loads(done.stdout)
-    assert list(report) == [*test_cli.EXPORT_FLIGHT_RECORDER_KEYS, "failure"]
-    assert set(report["failure"]["waits"][0]) == test_cli.WAIT_KEYS
+    assert list(report) == [*cli_contract.EXPORT_FLIGHT_RECORDER_KEYS, "failure"]
+    assert set(report["failure"]["waits"][0]) == cli_contract.WAIT_KEYS
     assert report["failure"]["stopped"]
     assert report["failure"]["waits"][0]["missing"] == missing
     assert report["unfinished"] == report["entries"] == 2
@@ -156,7 +156,7 @@ def test_a_memory_snapshot(graphs, tmp_path, monkeypatch):
     done = inside("export", "memory-snapshot", graphs / "job.prism", "--rank", "1", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
-    assert list(report) == test_cli.EXPORT_MEMORY_KEYS
+    assert list(report) == cli_contract.EXPORT_MEMORY_KEYS
     assert (report["output"], report["rank"], report["peak_allocated_bytes"]) == (
         "job_rank1.pickle",
         1,

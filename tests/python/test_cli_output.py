@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_cli import ENVIRONMENT, graphs, prism
+from cli_runs import ENVIRONMENT, prism
+from test_cli import graphs
 
 import prismcore
 from prismcore.report.json import dumps

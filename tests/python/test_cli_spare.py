@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from test_cli import ENVIRONMENT, inside, prism
+from cli_runs import ENVIRONMENT, inside, prism
 from test_spare_job import ddp
 
 from prismcore.spare import placement

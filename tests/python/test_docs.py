@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cli_contract
 import pytest
-import test_cli
 import test_cli_spare
-from test_cli import ENVIRONMENT, commands
+from cli_runs import ENVIRONMENT, commands
 
 from prismcore import errors
 from prismcore.cli.main import EXIT_CODES, build_parser
@@ -37,26 +37,26 @@ def test_every_flag_is_documented_and_no_other():
     ("command", "keys"),
     [
         ("collect", {"output", "wall_time_s", "warnings"}),
-        ("import chakra", {*test_cli.IMPORT_KEYS}),
-        ("import flight-recorder", {*test_cli.IMPORT_KEYS}),
-        ("import kineto", {*test_cli.IMPORT_KEYS}),
-        ("import pytorch-et", {*test_cli.IMPORT_KEYS}),
-        ("import straggler", {*test_cli.IMPORT_KEYS}),
-        ("info", {*test_cli.INFO_KEYS, *test_cli.INFO_RANK_KEYS, "ranks"}),
-        ("check", {*test_cli.CHECK_KEYS}),
-        ("replay", {*test_cli.REPLAY_KEYS, "failure", "ranks"}),
-        ("emulate", {*test_cli.EMULATE_KEYS, *test_cli.EMULATE_RANK_KEYS, "failure"}),
-        ("export perfetto", {*test_cli.EXPORT_KEYS}),
-        ("export kineto", {*test_cli.EXPORT_KINETO_KEYS}),
-        ("export chakra", {*test_cli.EXPORT_CHAKRA_KEYS}),
-        ("export flight-recorder", {*test_cli.EXPORT_FLIGHT_RECORDER_KEYS, "failure"}),
-        ("export memory-snapshot", {*test_cli.EXPORT_MEMORY_KEYS}),
-        ("stragglers", {*test_cli.STRAGGLER_KEYS}),
-        ("calibrate", {*test_cli.CALIBRATE_KEYS}),
+        ("import chakra", {*cli_contract.IMPORT_KEYS}),
+        ("import flight-recorder", {*cli_contract.IMPORT_KEYS}),
+        ("import kineto", {*cli_contract.IMPORT_KEYS}),
+        ("import pytorch-et", {*cli_contract.IMPORT_KEYS}),
+        ("import straggler", {*cli_contract.IMPORT_KEYS}),
+        ("info", {*cli_contract.INFO_KEYS, *cli_contract.INFO_RANK_KEYS, "ranks"}),
+        ("check", {*cli_contract.CHECK_KEYS}),
+        ("replay", {*cli_contract.REPLAY_KEYS, "failure", "ranks"}),
+        ("emulate", {*cli_contract.EMULATE_KEYS, *cli_contract.EMULATE_RANK_KEYS, "failure"}),
+        ("export perfetto", {*cli_contract.EXPORT_KEYS}),
+        ("export kineto", {*cli_contract.EXPORT_KINETO_KEYS}),
+        ("export chakra", {*cli_contract.EXPORT_CHAKRA_KEYS}),
+        ("export flight-recorder", {*cli_contract.EXPORT_FLIGHT_RECORDER_KEYS, "failure"}),
+        ("export memory-snapshot", {*cli_contract.EXPORT_MEMORY_KEYS}),
+        ("stragglers", {*cli_contract.STRAGGLER_KEYS}),
+        ("calibrate", {*cli_contract.CALIBRATE_KEYS}),
         ("spare place", {*test_cli_spare.PLACE_KEYS}),
         ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
         ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),
-        ("spare watch", {*test_cli.WATCH_KEYS, *test_cli.WATCH_GROUP_KEYS}),
+        ("spare watch", {*cli_contract.WATCH_KEYS, *cli_contract.WATCH_GROUP_KEYS}),
         ("doctor", {"ok", "can", "checks"}),
     ],
 )

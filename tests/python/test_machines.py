@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 
 import jobs
 import pytest
+from cli_runs import ENVIRONMENT, prism
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import ENVIRONMENT, prism
 from test_cli_emulate import PROGRAM, running_in
 
 from prismcore.emulate import EmulateOptions, joined, machines_of_torchrun

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 import pytest
+from cli_runs import ENVIRONMENT
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import ENVIRONMENT
 
 from prismcore.errors import SpareError
 from prismcore.spare.runtime import events

@@ -6,9 +6,9 @@ import threading
 import urllib.request
 
 import pytest
+from cli_runs import ENVIRONMENT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import ENVIRONMENT
 
 from prismcore.errors import SpareError
 from prismcore.spare.runtime.events import FIELDS, Event, EventLog

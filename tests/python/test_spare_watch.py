@@ -15,7 +15,8 @@ from fcntl import ioctl
 from struct import pack
 
 import pytest
-from test_cli import ENVIRONMENT, WATCH_GROUP_KEYS, WATCH_KEYS, inside, prism
+from cli_contract import WATCH_GROUP_KEYS, WATCH_KEYS
+from cli_runs import ENVIRONMENT, inside, prism
 
 from prismcore.report.spare_words import age, milliseconds, said
 from prismcore.spare.runtime.events import FIELDS, Event, EventLog

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 import straggler_jobs as jobs
+from cli_contract import STRAGGLER_KEYS
+from cli_runs import inside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measurements import measured
-from test_cli import STRAGGLER_KEYS, inside
 
 from prismcore import GraphBuilder
 from prismcore.errors import GraphError

@@ -6,10 +6,11 @@ import random
 import numpy as np
 import pytest
 import straggler_jobs as jobs
+from cli_contract import IMPORT_KEYS
+from cli_runs import inside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from measurements import measured
-from test_cli import IMPORT_KEYS, inside
 
 import prismcore
 from prismcore.errors import TraceError
