@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from prismcore.cli import export_ranks, output, parsing
+from prismcore.cli import export_ranks, output
 from prismcore.cli.graphs import open_graph
 from prismcore.cli.perturbation import add_perturbations, perturbation_of
 from prismcore.cli.written import check_folder, whole_folder
@@ -21,15 +21,7 @@ def add_format(formats: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "rank_RANK, for python -m torch.distributed.flight_recorder.fr_trace. A job that cannot go on is "
         "dumped as it stands then, and the exit code is 3.",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=parsing.output_path,
-        required=True,
-        metavar="FOLDER",
-        help="the folder to make; may be there if it is empty",
-    )
-    export_ranks.add_ranks(parser)
+    export_ranks.add_rank_files(parser)
     add_perturbations(parser)
     return parser
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from prismcore.cli import export_ranks, output, parsing
+from prismcore.cli import export_ranks, output
 from prismcore.cli.graphs import open_graph
 from prismcore.cli.written import check_folder, whole_folder
 from prismcore.rank_list import format_ranks
@@ -18,15 +18,7 @@ def add_format(formats: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         description="Replay the graph and write what torch's profiler would have seen of each rank, "
         "rankRANK_trace.json.gz (Chrome's JSON): for HolisticTraceAnalysis, chrome://tracing, prism import.",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=parsing.output_path,
-        required=True,
-        metavar="FOLDER",
-        help="the folder to make; may be there if it is empty",
-    )
-    export_ranks.add_ranks(parser)
+    export_ranks.add_rank_files(parser)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""``--ranks`` of exports: which ranks are written."""
+"""The options of exports with a file a rank: where they go, and which ranks are written."""
 
 from __future__ import annotations
 
@@ -28,8 +28,16 @@ def any_choice(text: str) -> str | list[int]:
     return text if text == "all" else classes_or_list(text)
 
 
-def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """``--ranks`` of formats with a file a rank."""
+def add_rank_files(parser: argparse.ArgumentParser) -> None:
+    """``-o FOLDER`` and ``--ranks`` of formats with a file a rank."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=parsing.output_path,
+        required=True,
+        metavar="FOLDER",
+        help="the folder to make; may be there if it is empty",
+    )
     parser.add_argument(
         "--ranks",
         type=any_choice,
