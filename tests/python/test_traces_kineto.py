@@ -204,6 +204,7 @@ def test_names_of_nccl_kernels(name, kind):
         ),
         ('[{"ph": "X", "name": "a", "ts": 9e15, "dur": 9e15}]', "beyond 2^63"),
         ('{"distributedInfo": {"rank": 99999999999}, "traceEvents": []}', "rank 99,999,999,999"),
+        ('{"distributedInfo": {"rank": 5, "world_size": 2}, "traceEvents": []}', "rank 5 of world size 2"),
     ],
 )
 def test_files_that_cannot_be_are_one_line(tmp_path, text, said):

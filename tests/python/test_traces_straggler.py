@@ -344,6 +344,7 @@ def test_sizes_are_read_from_flat_yaml(tmp_path):
         ("dp_size: 2\n", "no pp_size found"),
         ("dp_size: two\npp_size: 1\n", "line 1: dp_size 'two' found"),
         ("dp_size: 0\npp_size: 1\n", "dp size 0 found"),
+        ("dp_size: 2\npp_size: 1\ndp_size: 8\n", "line 3: dp_size 8 found, and 2 before"),
         ("dp_size: 1\npp_size: 99999999\n", "pp size 99999999 found"),
         ("\0\1", "no dp_size found"),
     ):

@@ -78,7 +78,9 @@ def read_job_sizes(path: Path) -> JobSizes:
             raise TraceError(
                 f"{path}: line {number}: {match['key']} {value!r} found, expected a whole number from 1 on"
             )
-        found[match["key"].removesuffix("_size")] = int(value)
+        key = match["key"].removesuffix("_size")
+        if found.setdefault(key, int(value)) != int(value):
+            raise TraceError(f"{path}: line {number}: {match['key']} {value} found, and {found[key]} before")
     for key in ("dp", "pp"):
         if key not in found:
             raise TraceError(f"{path}: no {key}_size found, expected a line such as '{key}_size: 4'")

@@ -171,6 +171,11 @@ def _place(file: str, header: dict[str, Any]) -> tuple[int | None, int | None]:
     rank = world_size = None
     if isinstance(info, dict):
         rank, world_size = (_count(info.get(key)) for key in ("rank", "world_size"))
+        if rank is not None and world_size is not None and rank >= world_size:
+            raise TraceError(
+                f"{file}: distributedInfo tells rank {rank:,} of world size {world_size:,}, expected a rank "
+                "below that"
+            )
     if rank is None:
         named = _RANK.findall(Path(file).name)
         rank = int(named[-1]) if named else None
