@@ -16,7 +16,7 @@ from prismcore.errors import DeadlockError, TraceError
 from prismcore.graph import Graph, OpKind, Provenance
 from prismcore.profiles.cluster import load_cluster
 from prismcore.replay import replay
-from prismcore.traces.chakra import read_chakra, read_chakra_set
+from prismcore.traces.chakra import read_chakra_set
 from prismcore.traces.chakra_json import documents_of
 from prismcore.traces.chakra_ops import graph_of_chakra
 
@@ -121,7 +121,7 @@ def test_a_first_record_of_123_bytes_is_no_json(tmp_path):
     assert made.ByteSize() == 123
     path.write_bytes(b"\x7b" + made.SerializeToString() + body)
     assert path.read_bytes()[:1] == b"{"
-    assert read_chakra(path).nodes[0].name == made.name
+    assert read_chakra_set([path])[0].nodes[0].name == made.name
 
 
 def test_without_durations_communication_is_modelled(tmp_path):
@@ -150,7 +150,7 @@ def test_an_archive_is_read_as_a_folder_is_and_others_are_left_out(tmp_path):
         assert [(trace.rank, trace.groups) for trace in traces] == [(0, {"1": (0, 1)}), (1, {"1": (0, 1)})]
         assert sum("et_rank0.json, settings.json in the" in text for text in traces[0].warnings) == 1
     unnamed = files[0].rename(tmp_path / "et_1.1.0-chakra.0.0.4.et")
-    assert read_chakra(unnamed).warnings == [f"{unnamed}: its rank is not told, and taken as 0"]
+    assert read_chakra_set([unnamed])[0].warnings == [f"{unnamed}: its rank is not told, and taken as 0"]
 
 
 def test_groups_by_comm_groups_json_and_messages_by_tag(tmp_path):
@@ -305,7 +305,7 @@ def test_integers_of_any_type_are_read(tmp_path):
     attribute(made, "g", [1, 2**40])
     attribute(made, "h", ["x", "y"], "string_list")
     (path,) = ranks(tmp_path, [made])
-    (found,) = read_chakra(path).nodes
+    (found,) = read_chakra_set([path])[0].nodes
     assert found.attributes == {
         "comm_type": 2, "comm_size": 1 << 40, "is_cpu_op": False, "a": 3, "b": -3, "c": 1.5, "d": 9, "e": -9,
         "f": [1, 0], "g": [1, 2**40], "h": ["x", "y"],

@@ -20,7 +20,7 @@ from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import replay
 from prismcore.report.case import case_of
-from prismcore.traces.execution_trace import read_execution_traces
+from prismcore.traces.execution_trace import read_execution_trace_set
 from prismcore.traces.execution_trace_groups import communicators_of, place_ranks
 from prismcore.traces.execution_trace_link import link, matched_calls
 from prismcore.traces.execution_trace_ops import graph_of_execution_traces
@@ -31,7 +31,7 @@ SCHEMAS = ("1.0.1", "1.0.2-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.
 
 
 def read(paths):
-    return [trace for path in paths for trace in read_execution_traces(path)]
+    return [trace for path in paths for trace in read_execution_trace_set([path])]
 
 
 def graph_of(paths):

@@ -8,7 +8,6 @@ a list of them, or ``workload_graph``); 64-bit numbers may be texts there, enums
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from prismcore.traces.plain_values import distinct, whole
 from prismcore.traces.trace_files import TraceFile, read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
-__all__ = ["GROUPS_FILE", "ChakraTrace", "read_chakra", "read_chakra_set"]
+__all__ = ["GROUPS_FILE", "ChakraTrace", "read_chakra_set"]
 
 #: Beside traces: who is in their process groups.
 GROUPS_FILE = "comm_groups.json"
@@ -81,17 +80,6 @@ def read_chakra_set(paths: Sequence[Path]) -> list[ChakraTrace]:
     first = traces[min(traces)]
     first.warnings += warnings + unread
     return [traces[rank] for rank in sorted(traces)]
-
-
-def read_chakra(path: str | os.PathLike[str], *, alone: bool = True) -> ChakraTrace:
-    """One trace. Its rank is told by its metadata, else by its name (``trace.3.et``), else, ``alone``, 0.
-
-    Raises TraceError where it cannot be read, is damaged, is no such trace, or its rank is not told.
-    """
-    trace, named = _read(TraceFile(name=os.fspath(path), path=Path(path)))
-    if not named and not alone:
-        raise _unnamed(trace.path)
-    return trace
 
 
 def _folder(name: str) -> str:

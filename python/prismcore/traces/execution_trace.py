@@ -31,7 +31,7 @@ from prismcore.traces.plain_values import listed, whole
 from prismcore.traces.trace_files import read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
-__all__ = ["ExecutionTrace", "read_execution_trace_set", "read_execution_traces"]
+__all__ = ["ExecutionTrace", "read_execution_trace_set"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,11 +52,6 @@ class ExecutionTrace:
     calls: list[Call]
     groups: dict[GroupKey, Group]
     warnings: list[str] = field(default_factory=list)
-
-
-def read_execution_traces(path: str | os.PathLike[str]) -> list[ExecutionTrace]:
-    """As :func:`read_execution_trace_set`, of one path."""
-    return read_execution_trace_set([path])
 
 
 def read_execution_trace_set(paths: Sequence[str | os.PathLike[str]]) -> list[ExecutionTrace]:

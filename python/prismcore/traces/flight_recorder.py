@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from prismcore.traces.plain_values import whole
 from prismcore.traces.trace_files import TraceFile, read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
-__all__ = ["STATES", "Entry", "FlightRecord", "read_flight_record", "read_flight_records"]
+__all__ = ["STATES", "Entry", "FlightRecord", "read_flight_records"]
 
 #: How far a call came, in order.
 STATES = ("scheduled", "started", "completed")
@@ -88,11 +87,6 @@ class _Dump:
     entries: list[Entry]
     mark: Any
     warnings: list[str]
-
-
-def read_flight_record(path: str | os.PathLike[str]) -> FlightRecord:
-    """As :func:`read_flight_records`, of one file."""
-    return read_flight_records([Path(path)])[0]
 
 
 def read_flight_records(paths: Sequence[Path]) -> list[FlightRecord]:
