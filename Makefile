@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 SAME_BUILD := -C build-dir=build/release -C cmake.define.PRISM_WARNINGS_AS_ERRORS=ON
 .NOTPARALLEL:
 
-.PHONY: help deps venv build install types test test-cpp test-python soak sanitize lint format demo bench clean
+.PHONY: help deps venv build install types test test-cpp test-python fuzz soak sanitize lint format demo bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,12 @@ test-cpp: build
 
 test-python: install
 	$(PY) -m pytest -n 2 --dist loadfile
+
+FUZZ ?= 10
+fuzz: build ## the properties of the quick tests with FUZZ=10 other seeds
+	@for seed in $$(shuf -i 1-1000000 -n $(FUZZ)); do echo ">> --hypothesis-seed=$$seed"; \
+	  PYTHONPATH=python $(PY) -m pytest -q -n 2 -m 'not torch' -p no:cacheprovider --hypothesis-seed=$$seed \
+	    $$(grep -l "@given" tests/python/test_*.py) || exit 1; done
 
 soak: install ## SPARe's random kills with 100 seeds instead of 6, ordinary and deterministic sums, and stops: an hour
 	PRISM_SPARE_SEEDS=100 $(PY) -m pytest tests/python/test_spare_session.py -k three_of_eight

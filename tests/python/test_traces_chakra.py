@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 from chakra_jobs import Node, attribute, collective, node, write, write_json
+from foreign_values import json_values
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -352,13 +353,6 @@ def test_damage_anywhere_gives_a_graph_or_a_trace_error(tmp_path_factory, data):
     except TraceError:
         return
     replay(graph)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @settings(max_examples=80, deadline=None)

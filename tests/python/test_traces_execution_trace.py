@@ -7,6 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 from execution_trace_jobs import Trace, kineto
+from foreign_values import json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measurements import measured
@@ -404,11 +405,21 @@ def test_damaged_files_are_told_in_one_line(tmp_path, capsys, content, said):
     assert "Traceback" not in error
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
+@pytest.mark.parametrize(
+    "change",
+    [{"ranks": [0, 2**24]}, {"ranks": [0, 1 << 40]}, {"group_size": 2**24 + 1}, {"group_size": 2**62}],
 )
+def test_groups_that_no_world_can_have_are_not_taken(tmp_path, change):
+    told = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2, "group_count": 1} | change
+    paths = []
+    for rank in range(2):
+        trace = Trace("1.1.0")
+        trace.groups(told)
+        trace.call("allreduce", 1, ["0", "default_pg"], rank, tail=[0, 1, 2])
+        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
+    graph, _ = graph_of(paths)
+    assert (graph.world_size, graph.communicator(0).members.tolist()) == (2, [0, 1])
+    replay(graph)
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from foreign_values import plain_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +208,16 @@ def test_ranks_that_cannot_be_told(tmp_path):
         read_flight_records([path, path])
 
 
+@pytest.mark.parametrize("ranks", ["[0, 546730670]", "[0, 16777216]", "[0, 0]", "[0, -1]", [0, "x"], [None]])
+def test_members_that_no_group_can_have_are_not_taken(tmp_path, ranks):
+    entries = timed_job(2)
+    config = {"0": WORLD["0"] | {"ranks": ranks}}
+    graph, warnings = graph_of(write(tmp_path, {r: dump(e, config=config) for r, e in entries.items()}))
+    assert sum("the members of 1 process groups cannot be" in text for text in warnings) == 2  # of each dump
+    assert graph.world_size == 2
+    replay(graph)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -363,17 +374,8 @@ def test_each_call_has_its_own_record_id(tmp_path):
         read_flight_records([path])
 
 
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
-
-
 @settings(max_examples=60, deadline=None)
-@given(value=plain, protocol=st.integers(0, 5))
+@given(value=plain_values, protocol=st.integers(0, 5))
 def test_plain_values_come_back(value, protocol):
     found = load_plain(pickle.dumps(value, protocol=protocol), "dump")
     assert repr(found) == repr(value)
@@ -388,7 +390,7 @@ def test_wrong_types_anywhere_give_a_graph_or_a_trace_error(tmp_path_factory, da
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.sampled_from([content, content["pg_config"], *entries[0]]))
         if isinstance(place, dict) and place:
-            place[data.draw(st.sampled_from(sorted(place)))] = data.draw(plain)
+            place[data.draw(st.sampled_from(sorted(place)))] = data.draw(plain_values)
     try:
         graph, _ = graph_of(write(folder, {0: content, 1: dump(entries[1])}))
     except TraceError:

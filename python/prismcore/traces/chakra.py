@@ -21,7 +21,7 @@ from prismcore.traces.chakra_json import documents_of
 from prismcore.traces.chakra_node import Attributes, ChakraNode
 from prismcore.traces.chakra_protobuf import messages_of
 from prismcore.traces.json_files import read_limited
-from prismcore.traces.plain_values import distinct, whole
+from prismcore.traces.plain_values import distinct_ranks, whole
 from prismcore.traces.trace_files import TraceFile, read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
@@ -48,9 +48,10 @@ class ChakraTrace:
 
 
 def read_chakra_set(paths: Sequence[Path]) -> list[ChakraTrace]:
-    """The traces of a job, by rank. A ``comm_groups.json`` beside them tells members of groups. A folder or
-    a tar archive stands for all traces among the ``*.et`` and ``*.json`` in it, gzip or not; others there
-    are told in a warning.
+    """The traces of a job, by rank, which their metadata tell, else their names (``trace.3.et``), else, of
+    one alone, it is 0. A ``comm_groups.json`` beside them tells members of groups. A folder or a tar archive
+    stands for all traces among the ``*.et`` and ``*.json`` in it, gzip or not; others there are told in a
+    warning.
 
     Raises TraceError where one cannot be read, holds no nodes, or two are of one rank.
     """
@@ -139,5 +140,5 @@ def _groups(path: Path, warnings: list[str]) -> dict[str, tuple[int, ...]]:
     except (OSError, ValueError, RecursionError) as error:
         warnings.append(f"{path}: cannot be read, so that members of groups are not told: {error}")
         return {}
-    found = {str(k): distinct(v) for k, v in told.items()} if isinstance(told, dict) else {}
-    return {name: members for name, members in found.items() if members is not None}
+    found = {str(k): distinct_ranks(v) for k, v in told.items()} if isinstance(told, dict) else {}
+    return {name: of for name, of in found.items() if of is not None}

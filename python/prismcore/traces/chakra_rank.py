@@ -13,7 +13,7 @@ from prismcore.traces.chakra_order import ordered
 from prismcore.traces.collectives import Collective, Members
 from prismcore.traces.messages import Message
 from prismcore.traces.op_columns import HOST, OpColumns
-from prismcore.traces.plain_values import distinct, whole
+from prismcore.traces.plain_values import distinct_ranks, whole
 
 __all__ = ["RankNodes"]
 
@@ -49,9 +49,9 @@ class RankNodes:
         begin = len(self.columns.rank)
         nodes, waits = ordered(self.trace, self.columns.warnings)
         for node in nodes:
-            members = distinct(node.attributes.get("members"))
-            if members is not None:
-                self.members[self._group(node)] = members
+            of = distinct_ranks(node.attributes.get("members"))
+            if of is not None:
+                self.members[self._group(node)] = of
         clocks: list[dict[int, int]] = []
         for node, on in zip(nodes, waits, strict=True):
             clock: dict[int, int] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from prismcore.graph import DataType
 from prismcore.graph.op import MOST_BYTES
 from prismcore.traces.collectives import kind_of_call
-from prismcore.traces.plain_values import distinct, whole, wholes
+from prismcore.traces.plain_values import distinct_ranks, group_size, whole, wholes
 
 __all__ = [
     "COMMUNICATION",
@@ -97,13 +97,15 @@ def groups_of(nodes: list[dict[str, Any]]) -> dict[GroupKey, Group]:
             for told in listed if isinstance(listed, list) else []:
                 if not isinstance(told, dict) or not isinstance(told.get("pg_name"), str):
                     continue
-                size = whole(told.get("group_size"))
-                members = distinct(told.get("ranks")) or (tuple(range(size or 0)) if _small(size) else None)
+                size = group_size(told.get("group_size"))
+                ranks = distinct_ranks(told.get("ranks"))
+                if ranks is None and size is not None and _small(size):
+                    ranks = tuple(range(size))
                 backend = told.get("backend_config")
                 group = Group(
                     name=told["pg_name"],
                     size=size,
-                    members=members,
+                    members=ranks,
                     backend=backend[:40] if isinstance(backend, str) else None,
                 )
                 groups[told["pg_name"], str(told.get("pg_desc", ""))] = group
@@ -149,11 +151,11 @@ def _call(at: int, node: dict[str, Any], groups: dict[GroupKey, Group]) -> Call 
     if name != "wait":
         group = groups.setdefault(key, Group(name=key[0] if isinstance(key, tuple) else None))
         if group.size is None:
-            group.size = whole(attrs.get("pg_size")) or (figures[-1] if figures else None) or None
+            group.size = group_size(attrs.get("pg_size")) or group_size(figures[-1] if figures else None)
         if group.members is None and len(figures) >= 3 and _small(group.size):
             start, stride = figures[0], figures[1]
             if start is not None and stride and group.size:
-                group.members = tuple(range(start, start + group.size * stride, stride))
+                group.members = distinct_ranks([start + n * stride for n in range(group.size)])
         if group.place is None and not name.startswith(_ROOTED) and rank is not None:
             group.place = rank
     return Call(

@@ -22,7 +22,7 @@ from prismcore.graph.origin import MARK, PROVENANCE, provenance_named
 from prismcore.rank_list import MAX_RANK, format_ranks
 from prismcore.traces.json_files import read_limited
 from prismcore.traces.plain_pickle import load_plain
-from prismcore.traces.plain_values import whole
+from prismcore.traces.plain_values import distinct_ranks, whole
 from prismcore.traces.trace_files import TraceFile, read_trace_files
 from prismcore.traces.trace_formats import OtherFormatError
 
@@ -201,15 +201,18 @@ def _read(file: TraceFile) -> _Dump:
     return _Dump(
         path=path,
         version=str(dump.get("version", "none"))[:20],
-        members=_groups(dump.get("pg_config"), entries),
+        members=_groups(path, dump.get("pg_config"), entries, warnings),
         entries=entries,
         mark=dump.get(MARK),
         warnings=warnings,
     )
 
 
-def _groups(config: Any, entries: Sequence[Entry]) -> dict[str, tuple[int, ...]]:
+def _groups(
+    path: str, config: Any, entries: Sequence[Entry], warnings: list[str]
+) -> dict[str, tuple[int, ...]]:
     groups: dict[str, tuple[int, ...]] = {}
+    unknown = 0
     for uid, told in config.items() if isinstance(config, dict) else ():
         listed = told.get("ranks") if isinstance(told, dict) else told
         if isinstance(listed, str):
@@ -218,9 +221,16 @@ def _groups(config: Any, entries: Sequence[Entry]) -> dict[str, tuple[int, ...]]
             except (ValueError, RecursionError):
                 continue
         ranks = [_whole(rank) for rank in listed] if isinstance(listed, (list, tuple)) else []
-        members = tuple(rank for rank in ranks if rank is not None)
-        if members and len(set(members)) == len(ranks):
+        members = distinct_ranks(ranks)
+        if members is not None:
             groups[str(uid)] = members
+        elif ranks:
+            unknown += 1
+    if unknown:
+        warnings.append(
+            f"{path}: the members of {unknown:,} process groups cannot be those of a group (not ranks, one "
+            f"twice, or beyond {MAX_RANK:,}), and are taken as not told"
+        )
     if "" in groups:  # of torch 2.14 on gloo: the default group without its name
         names = {entry.group for entry in entries if entry.description == "default_pg"}
         groups |= dict.fromkeys(names - set(groups), groups[""])

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from prismcore.comm import collective_cost, p2p_cost
+from prismcore.errors import TraceError
 from prismcore.graph import DataType, Graph, Kernel, MarkKind, OpFlag, OpKind, Provenance
 from prismcore.profiles.cluster import ClusterProfile
+from prismcore.rank_list import MAX_RANK
 from prismcore.stitch.meetings import Meetings
 from prismcore.stitch.programs import RowOps, build_graph
 from prismcore.stitch.rows import Ints, Rows
@@ -211,7 +213,12 @@ class OpColumns:
         timing: Timing | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Graph:
-        """The rows as a graph; without ``timing`` with the durations that were given, and no gaps."""
+        """The rows as a graph; without ``timing`` with the durations that were given, and no gaps.
+
+        Raises TraceError for a world larger than a graph holds.
+        """
+        if world_size > MAX_RANK + 1:
+            raise TraceError(f"a world of {world_size:,} ranks found, expected at most {MAX_RANK + 1:,}")
         if timing is None:
             timing = Timing(
                 gap_ns=np.zeros(len(self.rank), dtype=np.int64), duration_ns=_ints(self.duration_ns)

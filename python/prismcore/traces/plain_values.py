@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["distinct", "listed", "whole", "wholes"]
+from prismcore.rank_list import MAX_RANK
+
+__all__ = ["distinct_ranks", "group_size", "listed", "whole", "wholes"]
 
 
 def whole(value: Any) -> int | None:
@@ -18,10 +20,16 @@ def wholes(value: Any) -> tuple[int, ...]:
     return tuple(n for n in numbers if n is not None) if None not in numbers else ()
 
 
-def distinct(value: Any) -> tuple[int, ...] | None:
-    """A list of different whole numbers, at least one; else None."""
+def distinct_ranks(value: Any) -> tuple[int, ...] | None:
+    """A list of different ranks, at least one; else None: no group can have them."""
     ranks = wholes(value)
-    return ranks if ranks and len(set(ranks)) == len(ranks) else None
+    return ranks if ranks and len(set(ranks)) == len(ranks) and max(ranks) <= MAX_RANK else None
+
+
+def group_size(value: Any) -> int | None:
+    """The size of a group of ranks; None: no group can have it."""
+    size = whole(value)
+    return size if size is not None and 1 <= size <= MAX_RANK + 1 else None
 
 
 def listed(value: Any) -> list[Any]:
