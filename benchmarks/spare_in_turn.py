@@ -24,23 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spare_overhead import gloo, leave, samples_for
-from spare_processes import (
-    Job,
-    Ledger,
-    Lighthouse,
-    Processes,
-    compute,
-    flat_gradients,
-    load,
-    scratch,
-    session_options,
-)
+from spare_lighthouse import Lighthouse
+from spare_processes import Ledger, Processes, load, scratch, session_options
+from spare_steps import WARM_UP, Plain, add_sizes, busy_job, leave, step_in_session
 
 from prismcore.spare import Session
-from prismcore.spare.runtime.options import Timeouts
 
-WARM_UP = 3
 TIMEOUT_S = 3000.0
 
 
@@ -56,31 +45,18 @@ def of_torchft_ns() -> int:
 
 def run(processes: Processes, group: int) -> None:
     job = processes.job
-    backend = gloo(job, group)
-    plain_model, model = Ledger(job), Ledger(job)
-    plain_optimizer, optimizer = plain_model.optimizer(), model.optimizer()
-    flat = flat_gradients(plain_model)
+    plain, model = Plain(job, group), Ledger(job)
+    optimizer = model.optimizer()
     state = {"model": model, "optimizer": optimizer}
     pairs: list[dict[str, tuple[int, int, int]]] = []
-
-    def plain(step: int) -> None:
-        flat.zero_()
-        for number in range(job.micro_batches):
-            compute(job, plain_model, step, group, number)
-        backend.allreduce([flat]).wait()
-        flat.div_(job.parts)
-        plain_optimizer.step()
-
-    def in_session(_: int) -> None:
-        for work in session.step():
-            compute(job, model, *work)
-            session.accumulate(work, model.loss)
-        optimizer.step()
-
     with Session(
         session_options(job, group), params=model.parameters(), state=state, events=job.folder / f"e.{group}"
     ) as session:
-        steps = {"plain": plain, "session": in_session}
+
+        def in_session(_: int) -> None:
+            step_in_session(job, session, model, optimizer)
+
+        steps = {"plain": plain.step, "session": in_session}
         for step in range(job.steps):
             pair = {}
             for name in steps if step % 2 else reversed(steps):
@@ -126,16 +102,7 @@ class Row:
 
 def measure(groups: int, args: argparse.Namespace) -> Row:
     before = load()
-    job = Job(
-        groups=groups,
-        micro_batches=args.micro_batches,
-        folder=None,  # type: ignore[arg-type]
-        width=args.width,
-        layers=args.layers,
-        steps=args.pairs + WARM_UP,
-        rejoin_s=Timeouts().rejoin_s,
-    )
-    job.samples = samples_for(args.step_ms, job)
+    job = busy_job(groups, args.pairs, args)
     with scratch() as folder, Lighthouse(heartbeat_timeout_ms=20_000, quorum_tick_ms=20) as lighthouse:
         job.folder, job.lighthouse = folder, lighthouse.address
         with Processes(job) as processes:
@@ -174,11 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--groups", default="4,8", help="comma-separated")
-    parser.add_argument("--micro-batches", type=int, default=4)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--step-ms", type=float, default=300.0, help="about, on a machine of its own")
+    add_sizes(parser)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

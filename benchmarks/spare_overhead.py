@@ -27,30 +27,26 @@ import statistics
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.distributed as dist
+from spare_lighthouse import Lighthouse
 from spare_processes import (
     Job,
     Ledger,
-    Lighthouse,
     Lines,
     Processes,
     compute,
-    flat_gradients,
     load,
     read_lines,
     scratch,
     session_options,
 )
+from spare_steps import WARM_UP, Plain, add_sizes, busy_job, leave, step_in_session
 
 from prismcore.spare import Session
-from prismcore.spare.runtime.options import Timeouts
 
-WARM_UP = 3
 FIGURES = {
     "step_ms": "step",
     "quick_ms": "quick step",
@@ -74,17 +70,9 @@ class Clock:
 
 def run_plain(processes: Processes, group: int) -> None:
     job = processes.job
-    backend = gloo(job, group)
-    model, clock = Ledger(job), Clock(processes, group)
-    optimizer = model.optimizer()
-    flat = flat_gradients(model)
+    plain, clock = Plain(job, group), Clock(processes, group)
     for step in range(job.steps):
-        flat.zero_()
-        for number in range(job.micro_batches):
-            compute(job, model, step, group, number)
-        backend.allreduce([flat]).wait()
-        flat.div_(job.parts)
-        optimizer.step()
+        plain.step(step)
         clock.tick(step)
     leave(processes)
 
@@ -116,22 +104,8 @@ def run_session(processes: Processes, group: int) -> None:
         session_options(job, group), params=model.parameters(), state=state, events=events
     ) as session:
         while session.step_number < job.steps:
-            for work in session.step():
-                compute(job, model, *work)
-                session.accumulate(work, model.loss)
-            optimizer.step()
+            step_in_session(job, session, model, optimizer)
             clock.tick(session.step_number - 1)
-
-
-def gloo(job: Job, group: int) -> Any:
-    store = dist.FileStore(str(job.folder / "store"), job.groups)
-    return dist.ProcessGroupGloo(store, group, job.groups, timedelta(seconds=60))
-
-
-def leave(processes: Processes) -> None:
-    """Nobody closes a connection that others still use."""
-    processes.begin.wait()
-    os._exit(0)
 
 
 CONTESTANTS = {"plain": run_plain, "session": run_session, "DDP": run_ddp}
@@ -190,17 +164,8 @@ class Row:
 
 def measure(groups: int, args: argparse.Namespace) -> Row:
     before = load()
-    job = Job(
-        groups=groups,
-        micro_batches=args.micro_batches,
-        folder=None,  # type: ignore[arg-type]
-        width=args.width,
-        layers=args.layers,
-        steps=args.steps + WARM_UP,
-        sleep_s=args.sleep_ms / 1e3,
-        rejoin_s=Timeouts().rejoin_s,
-    )
-    job.samples = samples_for(args.step_ms, job)
+    job = busy_job(groups, args.steps, args)
+    job.sleep_s = args.sleep_ms / 1e3
     found: dict[str, list[Measured]] = {name: [] for name in CONTESTANTS}
     names = list(CONTESTANTS)
     for number in range(args.rounds):
@@ -225,22 +190,11 @@ def measure(groups: int, args: argparse.Namespace) -> Row:
     )
 
 
-def samples_for(step_ms: float, job: Job) -> int:
-    """Of a micro-batch, so that the step of all groups takes about so long on this machine's cores."""
-    flops = 6 * job.layers * job.width * job.width
-    rate = 60e9 * min(os.cpu_count() or 1, job.groups)  # a guess: about what two such cores do
-    return max(1, round(step_ms / 1e3 * rate / flops / job.parts))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--groups", default="4,8", help="comma-separated")
-    parser.add_argument("--micro-batches", type=int, default=4)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--step-ms", type=float, default=300.0, help="about; above 250 is what is aimed at")
+    add_sizes(parser)
     parser.add_argument("--sleep-ms", type=float, default=0.0, help="of a micro-batch, beside its work")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)

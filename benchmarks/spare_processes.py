@@ -8,10 +8,7 @@ import ctypes
 import json
 import multiprocessing
 import os
-import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +20,7 @@ from typing import Any
 import torch
 import torch._dynamo  # imported by optimizers; here, once for all processes
 import torchft  # noqa: F401  so is this
+from spare_lighthouse import HOST
 from torch import nn
 
 from prismcore.spare import Session, SessionOptions
@@ -30,7 +28,6 @@ from prismcore.spare.placement import golomb
 from prismcore.spare.runtime.options import Timeouts
 
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and no thread of it runs here
-HOST = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
 torch.set_num_threads(1)
 
@@ -127,49 +124,6 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-class Lighthouse:
-    """torchft's, in a process of its own."""
-
-    def __init__(self, **options: int) -> None:
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        program = Path(sys.executable).parent / "torchft_lighthouse"
-        parent = os.getpid()
-        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [str(program), f"--bind={HOST}:0", "--min_replicas=1", *flags],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: _die_with(parent),  # noqa: PLW1509  no thread runs here
-        )
-        until = time.monotonic() + 20
-        while not (found := re.search(rb"listening on: http://\S+?:(\d+)", self._text())):
-            if self.process.poll() is not None or time.monotonic() > until:
-                self.end()
-                raise RuntimeError(f"torchft_lighthouse did not start: {self._text().decode()[-500:]}")
-            time.sleep(0.02)
-        self.address = f"http://{HOST}:{int(found[1])}"
-
-    def _text(self) -> bytes:
-        return os.pread(self._log.fileno(), 1 << 16, 0)
-
-    def cpu_s(self) -> float:
-        """Processor time so far."""
-        threads = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def __enter__(self) -> Lighthouse:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 class Processes:

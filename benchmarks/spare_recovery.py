@@ -31,7 +31,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from spare_processes import Job, Lighthouse, Processes, load, read_lines, run_session, scratch
+from spare_lighthouse import Lighthouse
+from spare_processes import Job, Processes, load, read_lines, run_session, scratch
 
 STAGES = ("noticed", "quorum", "communicator", "ready", "patches", "sum", "commit")
 

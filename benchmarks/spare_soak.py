@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from spare_processes import Job, Lighthouse, Processes, load, read_lines, run_session, scratch
+from spare_lighthouse import Lighthouse
+from spare_processes import Job, Processes, load, read_lines, run_session, scratch
 
 UNITS = {"rss_kib": "resident memory, KiB", "descriptors": "file descriptors", "threads": "threads"}
 

@@ -33,11 +33,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from spare_lighthouse import HOST, Lighthouse
 from spare_processes import (
-    HOST,
     Job,
     Ledger,
-    Lighthouse,
     Lines,
     Processes,
     compute,

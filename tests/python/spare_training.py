@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 import unittest.mock
 from collections.abc import Callable, Sequence
@@ -19,11 +15,14 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
+import spare_lighthouse
+
 from prismcore.spare.placement import golomb
 from prismcore.spare.runtime.lighthouse import Lighthouse as Line
 
 # The server of forks finds what it imports ahead by this alone.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+_FOLDERS = [str(Path(__file__).parent), str(Path(spare_lighthouse.__file__).parent)]
+os.environ["PYTHONPATH"] = os.pathsep.join([*_FOLDERS, os.environ.get("PYTHONPATH", "")])
 PATIENCE_S = 300.0
 """Nothing takes so long, however busy the machine is."""
 REJOIN_S = 0.1
@@ -240,58 +239,13 @@ def wait_until_heard(lighthouse: str, logs: Sequence[Path]) -> None:
     wait_until(is_heard, f"the lighthouse hears of {replicas}")
 
 
-class Lighthouse:
-    """torchft's, in a process of its own."""
+class Lighthouse(spare_lighthouse.Lighthouse):
+    """One that soon takes who is silent for dead."""
 
-    def __init__(
-        self, *, heartbeat_timeout_ms: int = 450, port: int = 0, join_timeout_ms: int = 60000
-    ) -> None:
-        self._options = [
-            "--min_replicas",
-            "1",
-            "--heartbeat_timeout_ms",
-            str(heartbeat_timeout_ms),
-            "--quorum_tick_ms",
-            "20",
-            "--join_timeout_ms",
-            str(join_timeout_ms),
-        ]
-        self.port = 0
-        self.begin()
-
-    def begin(self) -> None:
-        program = Path(sys.executable).parent / "torchft_lighthouse"
-        self.process = subprocess.Popen(
-            [str(program), "--bind", f"127.0.0.1:{self.port}", *self._options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"RUST_BACKTRACE": "0"},
+    def __init__(self, *, heartbeat_timeout_ms: int = 450, join_timeout_ms: int = 60000) -> None:
+        super().__init__(
+            heartbeat_timeout_ms=heartbeat_timeout_ms, join_timeout_ms=join_timeout_ms, quorum_tick_ms=20
         )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            found = re.search(r"listening on: http://[^:]+:(\d+)", line)
-            if found:
-                self.port = int(found[1])
-                break
-        else:
-            raise AssertionError("torchft_lighthouse ended")
-        # Its lines go where they do not block it.
-        threading.Thread(target=self.process.stdout.read, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def __enter__(self) -> Lighthouse:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 _preparation = spawn.get_preparation_data
