@@ -42,6 +42,7 @@ IMPORT_KEYS = [
     "iterations",
     "ops",
     "provenance",
+    "untimed_launches",
     "file_bytes",
     "wall_time_s",
     "warnings",
@@ -98,6 +99,7 @@ INFO_KEYS = [
     "rules",
     "provenance",
     "expected_error",
+    "untimed_launches",
     "digest",
     "communication_digest",
     "spread",
@@ -127,6 +129,7 @@ REPLAY_KEYS = [
     "wall_time_s",
     "provenance",
     "expected_error",
+    "untimed_launches",
     "warnings",
 ]
 EMULATE_KEYS = [

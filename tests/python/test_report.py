@@ -17,6 +17,7 @@ from prismcore.replay import replay
 from prismcore.report import units
 from prismcore.report.accuracy import uncompared
 from prismcore.report.json import dumps, plain
+from prismcore.report.launches import launches
 from prismcore.report.replay import PARTS, class_table, sum_note
 from prismcore.report.summary import summarize, summarize_rank
 from prismcore.report.table import fields_table, rows_table
@@ -24,7 +25,6 @@ from prismcore.report.warnings import (
     collection_warnings,
     graph_warnings,
     iteration_warnings,
-    unknown_kernels,
 )
 from prismcore.report.words import kernel_label
 
@@ -237,8 +237,8 @@ def test_ranks_that_differ_in_call_sites_alone_are_one_class_everywhere():
     assert dataclasses.replace(summary, file_bytes=0) == dataclasses.replace(summarize(shared), file_bytes=0)
     assert [summarize_rank(graph, r).rank_class for r in (3, 5)] == [0, 4]
     assert lowest_of_classes(graph) == lowest_of_classes(shared) == [0, 4]
-    assert unknown_kernels(graph) == unknown_kernels(shared)
-    assert unknown_kernels(graph).total() == 6
+    assert launches(graph).unknown == launches(shared).unknown
+    assert launches(graph).unknown.total() == 6
     result = replay(graph)
     assert result.to_json() == {**replay(shared).to_json(), "wall_time_s": result.to_json()["wall_time_s"]}
     rows = [line.split()[:3] for line in text(class_table(graph, result, 8)).splitlines()]
@@ -263,7 +263,7 @@ def test_inferred_and_checked_ranks_are_counted():
 
 def test_unknown_kernels_are_counted_and_named():
     graph = jobs.pipeline(stages=3, micro_batches=4, iterations=3)
-    assert unknown_kernels(graph) == {"vectorized_elementwise_kernel": 3 * 4 * 3}
+    assert launches(graph).unknown == {"vectorized_elementwise_kernel": 3 * 4 * 3}
     (warning,) = graph_warnings(graph)
     assert "36 kernel launches" in warning
     assert "vectorized_elementwise_kernel (36)" in warning
@@ -400,3 +400,62 @@ def test_exact_times_are_what_the_command_line_takes():
     for ns, told in ((0, "0ns"), (7, "7ns"), (1_500_000, "1500us"), (100 * 10**9, "100s")):
         assert format_exact_ns(ns) == told
         assert time_ns(told) == ns
+
+
+def talk_alone():
+    builder = GraphBuilder(world_size=1)
+    rank = builder.rank(0)
+    rank.all_reduce(builder.communicator("default_pg:0", [0]), bytes=8, duration_ns=5)
+    rank.mark_iteration()
+    return builder.finish()
+
+
+def untimed(kernel_ns=0, talk_ns=0):
+    """Two kernels of which one has no duration where ``kernel_ns`` is above 0, else both; an all-reduce."""
+    builder = GraphBuilder(world_size=2)
+    world = builder.communicator("default_pg:0", range(2))
+    for number in range(2):
+        rank = builder.rank(number)
+        rank.kernel("first", duration_ns=kernel_ns, provenance=Provenance.MEASURED if kernel_ns else UNKNOWN)
+        rank.kernel("second", duration_ns=0, provenance=UNKNOWN)
+        rank.all_reduce(world, bytes=8, duration_ns=talk_ns, provenance=Provenance.MODEL)
+        rank.mark_iteration()
+    metadata = {"imported_from": "pytorch-et", "modelled_communication": 2, "modelled_by": "h100-8x"}
+    return jobs.with_metadata(builder.finish(), metadata)
+
+
+UNKNOWN = Provenance.UNKNOWN
+
+
+def test_launches_without_a_duration_are_told_beside_times_and_shares():
+    none, some = launches(untimed(talk_ns=5)), launches(untimed(kernel_ns=7, talk_ns=5))
+    assert (none.count, none.untimed, some.untimed) == (4, 4, 2)
+    assert none.time_words(5, "5 ns") == (
+        "5 ns: communication alone, none of 4 launches on the device has a duration"
+    )
+    assert none.time_words(0, "0 ns") == "not known: none of 4 launches on the device has a duration"
+    assert some.time_words(12, "12 ns") == "12 ns: 2 of 4 launches on the device have no duration"
+    assert some.provenance_words(imported=True) == "; 2 of 4 launches on the device have no duration"
+    whole = launches(jobs.pipeline())
+    assert whole.untimed == 0
+    assert whole.time_words(0, "0 ns") == "0 ns"
+    assert launches(talk_alone()).provenance_words(imported=True) == "; the traces hold no kernels"
+
+
+def test_what_to_do_about_launches_without_a_duration_follows_from_the_profile_given():
+    graph = untimed(talk_ns=5)
+    first, second = graph_warnings(graph)
+    assert first.startswith("4 of 4 launches on the device have no duration in the traces and count as 0")
+    assert "--profile" in first
+    assert "--kineto" in first
+    assert "timing table" not in first
+    assert "2 communication ops" in second
+    assert "h100-8x" in second
+    a100 = load_device("a100")
+    (told,) = graph_warnings(graph, device=a100, cluster=load_cluster("a100-8x"))
+    assert told.startswith("4 of 4 kernel launches are not known to this profile")
+    assert launches(graph, a100).untimed == 0
+    assert "4 of 4" in launches(graph, a100).provenance_words(imported=True)
+    (nothing,) = graph_warnings(talk_alone(), device=a100)
+    assert "--profile" in nothing
+    assert "changes nothing" in nothing

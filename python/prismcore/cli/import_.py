@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prismcore.cli import (
     import_chakra,
@@ -17,6 +17,9 @@ from prismcore.cli import (
     output,
     parsing,
 )
+
+if TYPE_CHECKING:
+    from prismcore.report.launches import Launches
 
 FORMATS = (import_kineto, import_pytorch_et, import_chakra, import_flight_recorder, import_straggler)
 
@@ -37,6 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     from prismcore.outputs import check_file
+    from prismcore.report.launches import launches
     from prismcore.report.summary import ops_and_provenance
 
     begin = time.perf_counter()
@@ -45,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         graph, warnings = args.read(args)
     graph.save(args.output)
     ops, provenance = ops_and_provenance(graph)
+    found = launches(graph)
     report = {
         "output": str(args.output),
         "world_size": graph.world_size,
@@ -52,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         "iterations": graph.iterations,
         "ops": ops,
         "provenance": provenance,
+        "untimed_launches": found.untimed,
         "file_bytes": graph.file_bytes,
         "wall_time_s": time.perf_counter() - begin,
         "warnings": warnings,
@@ -59,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.show_json(report)
     else:
-        _show(args.output, report, warnings)
+        _show(args.output, report, found, warnings)
     return 0
 
 
@@ -82,9 +88,10 @@ def _inputs(args: argparse.Namespace) -> list[Path]:
     return files
 
 
-def _show(path: Path, report: dict[str, Any], warnings: Sequence[str]) -> None:
+def _show(path: Path, report: dict[str, Any], found: Launches, warnings: Sequence[str]) -> None:
     import shlex
 
+    from prismcore.profiles.device import device_profiles
     from prismcore.report.table import fields_table
     from prismcore.report.units import format_bytes, format_wall
     from prismcore.report.words import provenance_words
@@ -93,10 +100,14 @@ def _show(path: Path, report: dict[str, Any], warnings: Sequence[str]) -> None:
         ("ranks", f"{report['ranks']:,} of {report['world_size']:,}"),
         ("iterations", f"{report['iterations']:,}"),
         ("ops", f"{report['ops']:,} of all ranks together"),
-        ("provenance of device time", provenance_words(report["provenance"])),
+        (
+            "provenance of device time",
+            provenance_words(report["provenance"]) + found.provenance_words(imported=True),
+        ),
         ("size", format_bytes(report["file_bytes"])),
         ("imported in", format_wall(report["wall_time_s"])),
     ]
     output.show(fields_table(str(path), fields))
     output.show_warnings(warnings)
-    output.show("", f"next: prism replay {shlex.quote(str(path))}")
+    costed = f" --profile NAME ({', '.join(device_profiles())})" if found.untimed else ""
+    output.show("", f"next: prism replay {shlex.quote(str(path))}{costed}")

@@ -62,6 +62,7 @@ def show_info(
 ) -> None:
     """The table of ``prism info``."""
     from prismcore.report.expected_error import expected_error
+    from prismcore.report.launches import launches
     from prismcore.report.summary import summarize
     from prismcore.report.table import fields_table, rows_table
     from prismcore.report.warnings import graph_warnings
@@ -70,6 +71,7 @@ def show_info(
     summary = summarize(graph)
     expected = expected_error(graph)
     metadata = graph.metadata
+    left_out = launches(graph).provenance_words(imported="imported_from" in metadata)
     fields: list[tuple[str, object]] = []
     if summary.command is not None:
         fields.append(("program", shlex.join(summary.command)))
@@ -84,7 +86,7 @@ def show_info(
         ("communicators", summary.communicators),
         ("ops", f"{summary.ops:,} in {summary.blocks:,} different blocks of {graph.num_ops:,} ops"),
         ("file_bytes", summary.file_bytes),
-        ("provenance of device time", provenance_words(summary.provenance)),
+        ("provenance of device time", provenance_words(summary.provenance) + left_out),
         ("expected error", expected.words()),
         ("spread among like ranks", spread_words(summary.spread)),
     ]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prismcore.graph import Graph
     from prismcore.replay import ReplayResult
     from prismcore.report.expected_error import ExpectedError
+    from prismcore.report.launches import Launches
 
 SHOWN_CLASSES = 8
 SHOWN_ITERATIONS = 8
@@ -60,6 +61,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     from prismcore.replay import replay
     from prismcore.report.expected_error import expected_error
+    from prismcore.report.launches import launches
     from prismcore.report.warnings import gap_warnings, graph_warnings, iteration_warnings
 
     graph = open_graph(args.graph)
@@ -77,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         result.warnings += iteration_warnings(result)
     else:
         result.warnings += gap_warnings(graph, result)
-    result.warnings += graph_warnings(graph) if device is None else _unknown_share(result)
+    result.warnings += graph_warnings(graph, device=device, cluster=cluster)
+    found = launches(graph, device)
     expected = expected_error(
         graph,
         device=device,
@@ -87,13 +90,20 @@ def run(args: argparse.Namespace) -> int:
     )
     result.warnings += expected.warnings
     if args.json:
-        output.show_json(expected.beside_provenance(result.to_json(args.ranks)))
+        report = result.to_json(args.ranks)
+        output.show_json(expected.beside_provenance(report, untimed_launches=found.untimed))
     else:
-        _show(args, graph, result, expected)
+        _show(args, graph, result, expected, found)
     return StoppedError.exit_code if result.failure is not None and result.failure.stopped else 0
 
 
-def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult, expected: ExpectedError) -> None:
+def _show(
+    args: argparse.Namespace,
+    graph: Graph,
+    result: ReplayResult,
+    expected: ExpectedError,
+    found: Launches,
+) -> None:
     from prismcore.report.replay import class_table, rank_table, split_table, sum_note
     from prismcore.report.table import fields_table
     from prismcore.report.units import format_bytes, format_ns, format_wall, plural
@@ -113,17 +123,21 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult, expected
         shown += f", ... ({len(times)} in all)"
     if result.first_counted:
         shown += " (the first holds the set-up)"
+    left_out = found.provenance_words(imported="imported_from" in graph.metadata)
     fields = [
         (
             "iteration time",
-            f"{format_ns(result.median_iteration_time_ns)} (median of {counted})",
+            found.time_words(
+                result.median_iteration_time_ns,
+                f"{format_ns(result.median_iteration_time_ns)} (median of {counted})",
+            ),
         ),
         ("iterations", shown),
         (
             "peak allocated",
             f"{peak} on rank {result.peak_rank}" if result.memory_known else "not known: not in the traces",
         ),
-        ("provenance of device time", provenance_words(result.provenance)),
+        ("provenance of device time", provenance_words(result.provenance) + left_out),
         ("expected error", expected.words()),
         (
             "events",
@@ -140,10 +154,3 @@ def _show(args: argparse.Namespace, graph: Graph, result: ReplayResult, expected
     graph_file = shlex.quote(str(args.graph))
     trace = shlex.quote(str(args.graph.with_suffix(".pftrace")))
     output.show("", f"next: prism export perfetto {graph_file} -o {trace}")
-
-
-def _unknown_share(result: ReplayResult) -> list[str]:
-    share = result.provenance["unknown"]
-    return (
-        [f"{100 * share:.2f} % of device time is of kernels that this profile does not know"] if share else []
-    )

@@ -44,13 +44,18 @@ class ExpectedError:
         del fields["warnings"]
         return {"covered": self.points > 0, **fields}
 
-    def beside_provenance(self, report: Mapping[str, Any]) -> dict[str, Any]:
-        """A report with ``expected_error`` behind its ``provenance``."""
+    def beside_provenance(
+        self, report: Mapping[str, Any], *, untimed_launches: int | None = None
+    ) -> dict[str, Any]:
+        """A report with ``expected_error``, and ``untimed_launches`` where given, behind its
+        ``provenance``."""
         out: dict[str, Any] = {}
         for key, value in report.items():
             out[key] = value
             if key == "provenance":
                 out["expected_error"] = self.to_json()
+                if untimed_launches is not None:
+                    out["untimed_launches"] = untimed_launches
         return out
 
     def words(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prismcore.graph import Graph, OpKind, Provenance, RankOrigin
+from prismcore.report.launches import launches
 
 __all__ = ["GraphSummary", "RankSummary", "ops_and_provenance", "summarize", "summarize_rank"]
 
@@ -33,6 +34,7 @@ class GraphSummary:
     command: Sequence[str] | None  #: that was collected; None where there was none
     rules: Mapping[str, int] | None  #: calls that each rule for what ghosts send had; None: no such rules
     provenance: Mapping[str, float]  #: shares of device time over all ranks; all 0 where there is none
+    untimed_launches: int  #: kernels, copies and sets without a duration: they count as 0
     digest: str
     communication_digest: str
     spread: Any  #: largest relative differences seen inside a class; None where nothing looked
@@ -85,6 +87,7 @@ def summarize(graph: Graph) -> GraphSummary:
         command=[str(word) for word in command] if isinstance(command, list) else None,
         rules=dict(rules) if isinstance(rules, dict) and rules else None,
         provenance=provenance,
+        untimed_launches=launches(graph).untimed,
         digest=graph.digest(),
         communication_digest=graph.communication_digest(),
         spread=metadata.get("spread"),

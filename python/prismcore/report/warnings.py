@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prismcore.errors import PrismError
-from prismcore.graph import Graph, OpKind, Provenance
+from prismcore.graph import Graph
 from prismcore.replay import SPLIT_KEYS, ReplayResult, replay
+from prismcore.report.launches import Launches, launches
 from prismcore.report.units import format_ns
-from prismcore.report.words import short_name
 
-__all__ = ["collection_warnings", "gap_warnings", "graph_warnings", "iteration_warnings", "unknown_kernels"]
+if TYPE_CHECKING:
+    from prismcore.profiles.cluster import ClusterProfile
+    from prismcore.profiles.device import DeviceProfile
+
+__all__ = ["collection_warnings", "gap_warnings", "graph_warnings", "iteration_warnings"]
 
 _ALIKE = 0.05
 _GAPS = 0.05  # of a rank's time
@@ -29,32 +34,19 @@ _SPAN = [SPLIT_KEYS.index(part) for part in _PARTS]  # add up to a rank's iterat
 NAMED = 5
 
 
-def unknown_kernels(graph: Graph) -> Counter[str]:
-    """Launches, over all ranks, of kernels whose duration nobody knows; by identifier."""
-    classes = Counter(graph.rank(int(r)).rank_class for r in graph.ranks)
-    times = np.zeros(graph.num_blocks, dtype=np.int64)
-    for rank_class, count in classes.items():
-        times += count * np.bincount(graph.program_blocks(rank_class), minlength=graph.num_blocks)
-    ops = graph.blocks(np.arange(graph.num_blocks, dtype=np.uint32))
-    offsets = graph.block_offsets.astype(np.int64)
-    weight = np.repeat(times, offsets[1:] - offsets[:-1])
-    unknown = (ops["kind"] == OpKind.KERNEL) & ((ops["flags"] & 3) == Provenance.UNKNOWN) & (weight > 0)
-    found: Counter[str] = Counter()
-    for kernel in np.unique(ops["ref"][unknown]).tolist():
-        found[short_name(graph.kernel(kernel).name)] += int(weight[unknown & (ops["ref"] == kernel)].sum())
-    return found
-
-
-def graph_warnings(graph: Graph) -> list[str]:
-    """One line each: unknown kernels, calls that nobody answered, ranks that are not there."""
-    warnings = []
-    unknown = unknown_kernels(graph)
-    if unknown:
-        warnings.append(
-            f"the duration of {unknown.total():,} kernel launches is unknown: {_named(unknown)}; "
-            "add these kernels to the device profile's timing table"
-        )
+def graph_warnings(
+    graph: Graph, *, device: DeviceProfile | None = None, cluster: ClusterProfile | None = None
+) -> list[str]:
+    """One line each: launches that nobody knows the duration of, calls that nobody answered, ranks that
+    are not there. ``device``, ``cluster``: that a replay costs anew with; None: as recorded."""
+    warnings = _launch_warnings(graph, launches(graph, device), device)
     metadata = graph.metadata
+    modelled = metadata.get("modelled_communication")
+    if modelled and cluster is None:
+        by = f" of cluster {metadata['modelled_by']}" if "modelled_by" in metadata else ""
+        warnings.append(
+            f"{modelled:,} communication ops have no duration in the traces, and take that of the model{by}"
+        )
     missed = metadata.get("unimplemented")
     if isinstance(missed, Mapping) and missed:
         warnings.append(f"calls that the virtual GPU does not implement: {_named(Counter(missed))}")
@@ -64,6 +56,31 @@ def graph_warnings(graph: Graph) -> list[str]:
     if isinstance(notes, list):
         warnings.extend(str(note) for note in notes)
     return warnings
+
+
+def _launch_warnings(graph: Graph, found: Launches, device: DeviceProfile | None) -> list[str]:
+    unknown = found.unknown.total()
+    if device is not None and not found.count and graph.metadata.get("host") != "profile":
+        return ["the graph holds no kernels, so that a device profile (--profile) changes nothing of it"]
+    if device is not None and unknown:
+        return [
+            f"{unknown:,} of {found.kernels:,} kernel launches are not known to this profile, and take its "
+            f"shortest time of {format_ns(device.kernel_floor_ns)} each: {_named(found.unknown)}"
+        ]
+    if found.untimed:
+        named = f": {_named(found.unknown)}" if found.unknown else ""
+        kineto = graph.metadata.get("imported_from") == "pytorch-et"
+        also = ", or import the Kineto traces of the same run too (--kineto)" if kineto else ""
+        return [
+            f"{found.untimed:,} of {found.count:,} launches on the device have no duration in the traces and "
+            f"count as 0{named}; replay with a device profile (--profile), which costs what it knows by "
+            f"name{also}"
+        ]
+    if device is None and unknown:
+        table = "; add these kernels to the device profile's timing table"
+        cure = "" if "imported_from" in graph.metadata else table
+        return [f"the duration of {unknown:,} kernel launches is unknown: {_named(found.unknown)}{cure}"]
+    return []
 
 
 def iteration_warnings(result: ReplayResult) -> list[str]:

@@ -47,11 +47,6 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
     absent = format_absent([trace.rank for trace in traces], range(world), most=NAMED)
     if absent:
         columns.warnings.append(absent_words(absent, f"{world:,}", "trace"))
-    if told["unknown"]:
-        columns.warnings.append(
-            f"{told['unknown']:,} computations have no duration in the trace and count as 0; replay with a "
-            "device profile (--profile) for what it knows by name"
-        )
     if told["unsaid"]:
         columns.warnings.append(
             f"the traces do not say where {told['unsaid']:,} durations come from; they count as measured"
@@ -60,6 +55,12 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
     if not own:
         _without_waiting(columns, meetings.id)
     modelled = columns.model(cluster, ops)
+    notes = [*columns.warnings]  # less what reports tell of the graph
+    if told["unknown"]:
+        columns.warnings.append(
+            f"{told['unknown']:,} computations have no duration in the trace and count as 0: a replay leaves "
+            "them out. Replay with a device profile (--profile), which costs what it knows by name"
+        )
     if modelled:
         columns.warnings.append(
             f"{modelled:,} communication ops have no duration in the trace and take that of the model of "
@@ -67,10 +68,10 @@ def graph_of_chakra(traces: Sequence[ChakraTrace], cluster: ClusterProfile) -> t
         )
     metadata: dict[str, Any] = {
         "imported_from": "chakra",
-        "notes": columns.warnings,
+        "notes": notes,
     }
     if modelled:
-        metadata["modelled_communication"] = modelled
+        metadata |= {"modelled_communication": modelled, "modelled_by": cluster.name}
     if own:
         metadata |= _kept(traces[0])
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)

@@ -69,14 +69,15 @@ def graph_of_execution_traces(
     absent = format_absent(sorted(set(columns.rank)), range(world), most=NAMED)
     if absent:
         columns.warnings.append(absent_words(absent, f"{world:,}", "trace"))
-    if kernels:
-        columns.warnings.append(
-            f"{kernels:,} ops on the device have no duration in execution traces and count as 0; give the "
-            "Kineto traces of the same run (--kineto), or replay with a device profile (--profile) for "
-            "what it knows by name"
-        )
     ops, _ = columns.matched()
     modelled = columns.model(cluster, ops)
+    notes = [*columns.warnings]  # less what reports tell of the graph
+    if kernels:
+        columns.warnings.append(
+            f"{kernels:,} ops on the device have no duration in execution traces and count as 0: a replay "
+            "shows communication alone. Give the Kineto traces of the same run (--kineto), or replay with a "
+            "device profile (--profile), which costs what it knows by name"
+        )
     if modelled:
         columns.warnings.append(
             f"{modelled:,} communication ops have no duration in execution traces and take that of the model "
@@ -84,10 +85,10 @@ def graph_of_execution_traces(
         )
     metadata: dict[str, Any] = {
         "imported_from": "pytorch-et",
-        "notes": columns.warnings,
+        "notes": notes,
     }
     if modelled:
-        metadata["modelled_communication"] = modelled
+        metadata |= {"modelled_communication": modelled, "modelled_by": cluster.name}
     graph = columns.graph(world_size=world, matched=ops, waits=columns.wait_table(), metadata=metadata)
     return graph, columns.warnings
 

@@ -77,6 +77,7 @@ def graph_of_flight_records(
         columns.unmeasured[row] = members[row]
     given = columns.model(cluster, ops)
     timing.duration_ns[modelled] = np.array(columns.duration_ns)[modelled]
+    notes = [*columns.warnings]  # less what reports tell of the graph
     if given:
         columns.warnings.append(
             f"{given:,} communication ops were not timed on all members (TORCH_NCCL_ENABLE_TIMING) and take "
@@ -84,11 +85,11 @@ def graph_of_flight_records(
         )
     metadata: dict[str, Any] = {
         "imported_from": "flight-recorder",
-        "notes": columns.warnings,
+        "notes": notes,
         **_origin(records),
     }
     if given:
-        metadata["modelled_communication"] = given
+        metadata |= {"modelled_communication": given, "modelled_by": cluster.name}
     graph = columns.graph(world_size=world, matched=ops, waits=waits, timing=timing, metadata=metadata)
     return graph, columns.warnings
 
