@@ -58,4 +58,9 @@ struct TraceError : Error {
   using Error::Error;
 };
 
+// The real NCCL is not there, or is not one that the door can call.
+struct NcclError : Error {
+  using Error::Error;
+};
+
 }  // namespace prism

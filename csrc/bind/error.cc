@@ -51,6 +51,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("SpareError", e);
   } catch (const TraceError& e) {
     raise("TraceError", e);
+  } catch (const NcclError& e) {
+    raise("NcclError", e);
   } catch (const Error& e) {
     raise("PrismError", e);
   }

@@ -95,6 +95,7 @@ Check& Check::reduction(int op) {
   uniform_.ranks = communicator_->size;
   if (op >= 0 && op < abi::nccl::num_builtin_reductions) {
     uniform_.op = static_cast<Reduction>(op);
+    real_op_ = op;
   } else if (const auto made = communicator_->reduction(op)) {
     if (made->dtype != dtype_) {
       return fail(abi::nccl::invalid_argument, "the reduction was created for " +
@@ -104,6 +105,7 @@ Check& Check::reduction(int op) {
     uniform_.op = Reduction::premul_sum;
     uniform_.scalar = made->scalar;
     device_scalar_ = made->device_scalar;
+    real_op_ = made->real_op;
   } else {
     return fail(abi::nccl::invalid_argument,
                 "reduction " + std::to_string(op) + " is neither built in (0 to " +

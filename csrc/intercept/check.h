@@ -32,6 +32,7 @@ class Check {
   std::int64_t bytes() const noexcept { return bytes_; }  // of count elements
   const UniformReduction& uniform() const noexcept { return uniform_; }
   const void* device_scalar() const noexcept { return device_scalar_; }
+  int real_op() const noexcept { return real_op_; }
 
  private:
   const char* function_;
@@ -41,6 +42,7 @@ class Check {
   std::int64_t bytes_ = 0;
   UniformReduction uniform_;
   const void* device_scalar_ = nullptr;
+  int real_op_ = 0;
 };
 
 }  // namespace prism::intercept

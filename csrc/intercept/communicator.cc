@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "intercept/device_port.h"
+#include "intercept/failure.h"
 
 namespace prism::intercept {
 
@@ -70,7 +71,8 @@ bool forget(Handle handle) {
 }
 
 Handle open_communicator(std::string name, std::uint32_t size, std::uint32_t position,
-                         std::string_view unique_id, std::vector<std::uint32_t> members) {
+                         std::string_view unique_id, std::vector<std::uint32_t> members,
+                         std::unique_ptr<RealCommunicator> real) {
   auto made = std::make_shared<Communicator>();
   made->slot = device_port().add_communicator(name, size, position, unique_id);
   if (!members.empty()) device_port().set_members(made->slot, members);
@@ -79,15 +81,27 @@ Handle open_communicator(std::string name, std::uint32_t size, std::uint32_t pos
   made->device = device_port().current_device();
   made->name = std::move(name);
   made->members = std::move(members);
+  made->real = std::move(real);
   const Handle handle = made.get();
   const std::lock_guard lock(registry().mutex);
   registry().open.emplace(handle, std::move(made));
   return handle;
 }
 
-abi::nccl::UniqueId make_unique_id() {
+abi::nccl::UniqueId make_unique_id(abi::nccl::Result& result) {
   static std::atomic<std::uint64_t> made{0};
   abi::nccl::UniqueId id{};
+  result = abi::nccl::success;
+  if (const RealLibrary* const real = device_port().real_nccl()) {
+    const int answer = real->GetUniqueId(&id);
+    if (answer != abi::nccl::success) {
+      const char* const reason = real->GetLastError(nullptr);
+      result = fail(static_cast<abi::nccl::Result>(answer),
+                    "ncclGetUniqueId: NCCL answered " + std::to_string(answer) + ": " +
+                        (reason == nullptr ? "no reason given" : reason));
+    }
+    return id;
+  }
   std::snprintf(id.internal, sizeof id.internal, "prismcore nccl rank %u id %llu",
                 device_port().rank(), static_cast<unsigned long long>(made++));
   return id;

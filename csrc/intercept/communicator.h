@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "intercept/real_communicator.h"
 #include "vgpu/abi/nccl.h"
 
 namespace prism::intercept {
@@ -22,6 +23,7 @@ struct PremulReduction {
   DataType dtype = DataType::float32;
   const void* device_scalar = nullptr;
   std::array<std::byte, 8> scalar{};
+  int real_op = 0;  // its number in the real NCCL, where that serves the communicator
 };
 
 class Communicator {
@@ -35,6 +37,8 @@ class Communicator {
   std::string name;
   std::vector<std::uint32_t> members;  // empty: not known
   std::atomic<State> state{State::active};
+  // Of ranks that all run: the real NCCL's, which moves the bytes; nullptr: the door does.
+  std::unique_ptr<RealCommunicator> real;
 
   std::string who() const;  // "default_pg:0 (rank 3 of 8)"
 
@@ -57,10 +61,12 @@ bool forget(Handle handle);
 
 // Opens a communicator in the record and returns its handle.
 Handle open_communicator(std::string name, std::uint32_t size, std::uint32_t position,
-                         std::string_view unique_id, std::vector<std::uint32_t> members = {});
+                         std::string_view unique_id, std::vector<std::uint32_t> members = {},
+                         std::unique_ptr<RealCommunicator> real = nullptr);
 
-// Unique over the ranks and calls of a job, and the same in every run.
-abi::nccl::UniqueId make_unique_id();
+// Unique over the ranks and calls of a job; the door's own are the same in every run. Where a real
+// NCCL stands behind the door the id is its, and `result` what it answered.
+abi::nccl::UniqueId make_unique_id(abi::nccl::Result& result);
 std::string_view text(const abi::nccl::UniqueId& id) noexcept;  // its 128 bytes
 
 // The caller's configuration, read no further than the caller declares. nullopt: not one.

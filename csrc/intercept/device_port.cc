@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include "vgpu/device/session.h"
 
 namespace prism::intercept {
@@ -118,9 +120,16 @@ class VirtualDevice final : public DevicePort {
 
 }  // namespace
 
+namespace {
+std::atomic<DevicePort*> in_use{nullptr};
+}  // namespace
+
 DevicePort& device_port() {
   static VirtualDevice device;
-  return device;
+  DevicePort* const used = in_use.load(std::memory_order_acquire);
+  return used == nullptr ? device : *used;
 }
+
+void use_device_port(DevicePort* port) noexcept { in_use.store(port, std::memory_order_release); }
 
 }  // namespace prism::intercept

@@ -20,6 +20,8 @@ struct Touched {
   std::int64_t bytes = 0;
 };
 
+class RealLibrary;
+
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
@@ -38,6 +40,17 @@ class DevicePort {
   // unique_id: 128 bytes, empty for a split. Returns the slot.
   virtual std::uint32_t add_communicator(std::string_view name, std::uint32_t size,
                                          std::uint32_t position, std::string_view unique_id) = 0;
+  // The NCCL behind the door; nullptr: the door answers every communicator. Unique ids are its own.
+  virtual const RealLibrary* real_nccl() const { return nullptr; }
+  // Whether all of a communicator's members run, so that the real NCCL serves it. Its members are
+  // told by position where they are known.
+  virtual bool goes_straight(std::string_view name, std::uint32_t size, std::uint32_t position,
+                             std::string_view unique_id,
+                             std::span<const std::uint32_t> members) const {
+    static_cast<void>(name), static_cast<void>(size), static_cast<void>(position);
+    static_cast<void>(unique_id), static_cast<void>(members);
+    return false;
+  }
   // A communicator of this process is about to end.
   virtual void end_communicator() = 0;
   virtual void set_members(std::uint32_t slot, std::span<const std::uint32_t> members) = 0;
@@ -62,5 +75,8 @@ class DevicePort {
 };
 
 DevicePort& device_port();
+// The device of this process from now on; nullptr: the virtual GPU. To be called before any other
+// call of the door.
+void use_device_port(DevicePort* port) noexcept;
 
 }  // namespace prism::intercept

@@ -134,14 +134,20 @@ void pair_messages(std::span<Call> calls, std::vector<Move>& moves, bool& copies
 }
 
 // calls: of one communicator and stream, in call order.
-void launch(std::span<Call> calls) {
+abi::nccl::Result launch(std::span<Call> calls, RealGroup& real) {
   DevicePort& port = device_port();
   void* const stream = calls.front().stream;
   thread_local std::vector<Op> parts;  // warm after the first launches
   parts.clear();
   for (const Call& call : calls) parts.push_back(call.op);
   port.communicate(stream, parts);
-
+  if (RealCommunicator* const straight = calls.front().communicator->real.get()) {
+    for (const Call& call : calls) {
+      const abi::nccl::Result result = real.launch(*straight, call);
+      if (result != abi::nccl::success && result != abi::nccl::in_progress) return result;
+    }
+    return abi::nccl::success;
+  }
   const auto company = port.company(calls.front().op.ref);
   std::vector<Move> moves;
   for (const Call& call : calls) {
@@ -154,7 +160,7 @@ void launch(std::span<Call> calls) {
   bool copies_own = false;
   pair_messages(calls, moves, copies_own);
   if (copies_own) port.follow_all(stream);
-  if (moves.empty() && company == nullptr) return;
+  if (moves.empty() && company == nullptr) return abi::nccl::success;
   std::vector<Touched> touched;
   touched.reserve(2 * moves.size());
   for (const Move& move : moves) {
@@ -167,12 +173,18 @@ void launch(std::span<Call> calls) {
   };
   if (company == nullptr) {
     port.enqueue(stream, std::move(run), touched);
-    return;
+    return abi::nccl::success;
   }
   // What comes from members that run is written over what the contract says.
   auto joint = std::make_shared<JointLaunch>(company, calls, std::move(run));
   touched.insert(touched.end(), joint->touches().begin(), joint->touches().end());
   port.enqueue_step(stream, [joint] { return joint->step(); }, touched);
+  return abi::nccl::success;
+}
+
+// What ghosts send follows rules; a communicator without ghosts has none to follow.
+void follow_rules(std::span<const Call> calls) {
+  if (calls.front().communicator->real == nullptr) apply_rules(calls);
 }
 
 bool same_launch(const Call& a, const Call& b) noexcept {
@@ -184,11 +196,13 @@ bool same_launch(const Call& a, const Call& b) noexcept {
 abi::nccl::Result submit(Call call) {
   if (group.depth > 0) {
     group.calls.push_back(std::move(call));
-  } else {
-    launch({&call, 1});
-    apply_rules({&call, 1});
+    return abi::nccl::success;
   }
-  return abi::nccl::success;
+  RealGroup real;
+  const abi::nccl::Result launched = launch({&call, 1}, real);
+  const abi::nccl::Result ended = real.end();
+  follow_rules({&call, 1});
+  return launched != abi::nccl::success ? launched : ended;
 }
 
 abi::nccl::Result refuse(abi::nccl::Result result) noexcept {
@@ -206,16 +220,19 @@ abi::nccl::Result group_end() {
   const abi::nccl::Result error = std::exchange(group.error, abi::nccl::success);
   std::vector<Call> calls = std::exchange(group.calls, {});
   if (error != abi::nccl::success) return error;  // the refused call has said why
-  for (auto rest = calls.begin(); rest != calls.end();) {
+  RealGroup real;
+  abi::nccl::Result failed = abi::nccl::success;
+  for (auto rest = calls.begin(); rest != calls.end() && failed == abi::nccl::success;) {
     const auto end = std::stable_partition(
         rest, calls.end(), [first = *rest](const Call& call) { return same_launch(first, call); });
-    launch({rest, end});
-    apply_rules({rest, end});
+    failed = launch({rest, end}, real);
+    follow_rules({rest, end});
     rest = end;
   }
+  const abi::nccl::Result ended = real.end();
   calls.clear();
   if (group.calls.empty()) group.calls = std::move(calls);  // keep the memory for the next group
-  return abi::nccl::success;
+  return failed != abi::nccl::success ? failed : ended;
 }
 
 abi::nccl::Result group_discard(std::size_t& calls) noexcept {

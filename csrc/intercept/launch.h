@@ -39,6 +39,7 @@ struct Call {
   void* out = nullptr;
   std::int64_t unit_bytes = 0;
   const void* device_scalar = nullptr;  // premul_sum with the scalar on the device
+  int real_op = 0;                      // the reduction's number in the real NCCL
 };
 
 abi::nccl::Result submit(Call call);

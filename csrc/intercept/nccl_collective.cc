@@ -68,6 +68,7 @@ void set_reduction(Call& call, const Check& check) {
   call.op.detail = static_cast<std::uint8_t>(check.uniform().op);
   call.reduction = check.uniform();
   call.device_scalar = check.device_scalar();
+  call.real_op = check.real_op();
 }
 
 std::uint32_t size_of_group(const Check& check) {

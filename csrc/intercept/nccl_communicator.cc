@@ -38,8 +38,8 @@ std::vector<std::uint32_t> members_if_world(std::uint32_t size, std::uint32_t po
   return members;
 }
 
-Result make(const char* function, Handle* made, int size, std::string_view unique_id, int position,
-            const void* config) {
+Result make(const char* function, Handle* made, int size, std::span<const nccl::UniqueId> ids,
+            int position, const void* config) {
   return guarded(function, [&]() -> Result {
     const auto wrong = [&](const std::string& what) {
       return refuse(fail(nccl::invalid_argument, std::string(function) + ": " + what));
@@ -54,9 +54,20 @@ Result make(const char* function, Handle* made, int size, std::string_view uniqu
     if (!read) return wrong("the configuration was not made with NCCL_CONFIG_INITIALIZER");
     const auto ranks = static_cast<std::uint32_t>(size);
     const auto own = static_cast<std::uint32_t>(position);
-    *made = open_communicator(name_of(*read, unique_id), ranks, own, unique_id,
-                              members_if_world(ranks, own));
-    return nccl::success;
+    const std::string_view unique_id = text(ids.front());
+    const std::string name = name_of(*read, unique_id);
+    std::vector<std::uint32_t> members = members_if_world(ranks, own);
+    std::unique_ptr<RealCommunicator> real;
+    Result result = nccl::success;
+    const RealLibrary* const library = device_port().real_nccl();
+    if (library != nullptr && device_port().goes_straight(name, ranks, own, unique_id, members)) {
+      const std::string who =
+          name + " (rank " + std::to_string(position) + " of " + std::to_string(size) + ")";
+      real = RealCommunicator::open(*library, size, position, ids, config, who, result);
+      if (real == nullptr) return refuse(result);
+    }
+    *made = open_communicator(name, ranks, own, unique_id, std::move(members), std::move(real));
+    return result;
   });
 }
 
@@ -74,7 +85,9 @@ Result ask(const char* function, Handle handle, Value* value, F&& answer) {
   });
 }
 
-Result change(const char* function, Handle handle, std::initializer_list<State> from, State to) {
+template <class F>
+Result change(const char* function, Handle handle, std::initializer_list<State> from, State to,
+              F&& real_change) {
   return guarded(function, [&]() -> Result {
     const CommunicatorPtr communicator = find(handle);
     if (communicator == nullptr) {
@@ -86,16 +99,23 @@ Result change(const char* function, Handle handle, std::initializer_list<State> 
                                            ": not allowed in its state (suspended, revoked or "
                                            "finalized before)");
     }
+    Result result = nccl::success;
+    if (communicator->real != nullptr) result = real_change(*communicator->real);
+    if (result != nccl::success && result != nccl::in_progress) return result;
     if (to == State::finalized || to == State::revoked) device_port().end_communicator();
     communicator->state.store(to);
-    return nccl::success;
+    return result;
   });
 }
 
-Result end(const char* function, Handle handle) {
+Result end(const char* function, Handle handle, Result (RealCommunicator::*real_end)()) {
   return guarded(function, [&]() -> Result {
     device_port().end_communicator();
-    if (handle == nullptr || forget(handle)) return nccl::success;
+    const CommunicatorPtr communicator = find(handle);
+    if (handle == nullptr || forget(handle)) {
+      const bool straight = communicator != nullptr && communicator->real != nullptr;
+      return straight ? (communicator->real.get()->*real_end)() : nccl::success;
+    }
     return fail(nccl::invalid_argument,
                 std::string(function) + ": no such communicator, or destroyed before");
   });
@@ -111,7 +131,11 @@ Result split(Handle parent, int color, int key, Handle* made, const void* config
   if (made == nullptr) return wrong(nccl::invalid_argument, "no place for the communicator");
   *made = nullptr;
   const auto members = take_members(color);
-  if (color == nccl::split_no_color) return nccl::success;
+  if (color == nccl::split_no_color) {
+    Result result = nccl::success;  // NCCL's split waits for every member of the parent
+    if (source->real != nullptr) source->real->split(color, key, config, result);
+    return result;
+  }
   if (color < 0) {
     return wrong(nccl::invalid_argument, "colour " + std::to_string(color) +
                                              ", expected -1 or "
@@ -142,10 +166,16 @@ Result split(Handle parent, int color, int key, Handle* made, const void* config
                      " among the " + std::to_string(members->size()) + " ranks of colour " +
                      std::to_string(color) + ", which the announced group does not give it");
   }
+  std::unique_ptr<RealCommunicator> real;
+  Result result = nccl::success;
+  if (source->real != nullptr) {
+    real = source->real->split(color, key, config, result);
+    if (real == nullptr) return refuse(result);
+  }
   *made = open_communicator(name_of(*read, source->name + "/" + std::to_string(color)),
                             static_cast<std::uint32_t>(members->size()),
-                            static_cast<std::uint32_t>(position), {}, *members);
-  return nccl::success;
+                            static_cast<std::uint32_t>(position), {}, *members, std::move(real));
+  return result;
 }
 
 }  // namespace
@@ -155,18 +185,19 @@ extern "C" {
 PRISM_EXPORT Result ncclGetUniqueId(nccl::UniqueId* id) {
   return guarded("ncclGetUniqueId", [&]() -> Result {
     if (id == nullptr) return fail(nccl::invalid_argument, "ncclGetUniqueId: no place for the id");
-    *id = make_unique_id();
-    return nccl::success;
+    Result result = nccl::success;
+    *id = make_unique_id(result);
+    return result;
   });
 }
 
 PRISM_EXPORT Result ncclCommInitRank(Handle* made, int size, nccl::UniqueId id, int rank) {
-  return make("ncclCommInitRank", made, size, text(id), rank, nullptr);
+  return make("ncclCommInitRank", made, size, {&id, 1}, rank, nullptr);
 }
 
 PRISM_EXPORT Result ncclCommInitRankConfig(Handle* made, int size, nccl::UniqueId id, int rank,
                                            const void* config) {
-  return make("ncclCommInitRankConfig", made, size, text(id), rank, config);
+  return make("ncclCommInitRankConfig", made, size, {&id, 1}, rank, config);
 }
 
 PRISM_EXPORT Result ncclCommInitRankScalable(Handle* made, int size, int rank, int num_ids,
@@ -176,7 +207,8 @@ PRISM_EXPORT Result ncclCommInitRankScalable(Handle* made, int size, int rank, i
         fail(nccl::invalid_argument, "ncclCommInitRankScalable: " + std::to_string(num_ids) +
                                          " ids, expected one up to the size"));
   }
-  return make("ncclCommInitRankScalable", made, size, text(ids[0]), rank, config);
+  return make("ncclCommInitRankScalable", made, size, {ids, static_cast<std::size_t>(num_ids)},
+              rank, config);
 }
 
 PRISM_EXPORT Result ncclCommInitAll(Handle* made, int count, const int* devices) {
@@ -184,9 +216,17 @@ PRISM_EXPORT Result ncclCommInitAll(Handle* made, int count, const int* devices)
     return refuse(fail(nccl::invalid_argument, "ncclCommInitAll: " + std::to_string(count) +
                                                    " devices, expected at least one"));
   }
-  const nccl::UniqueId id = make_unique_id();
+  if (count > 1 && device_port().real_nccl() != nullptr) {
+    return refuse(fail(nccl::invalid_usage,
+                       "ncclCommInitAll: " + std::to_string(count) +
+                           " communicators in one process, expected a process for each rank on a "
+                           "real GPU"));
+  }
+  Result answer = nccl::success;
+  const nccl::UniqueId id = make_unique_id(answer);
+  if (answer != nccl::success) return refuse(answer);
   for (int i = 0; i < count; ++i) {
-    const Result result = make("ncclCommInitAll", &made[i], count, text(id), i, nullptr);
+    const Result result = make("ncclCommInitAll", &made[i], count, {&id, 1}, i, nullptr);
     if (result != nccl::success) return result;
     find(made[i])->device = devices == nullptr ? i : devices[i];
   }
@@ -200,7 +240,10 @@ PRISM_EXPORT Result ncclCommSplit(Handle parent, int color, int key, Handle* mad
 
 // For growing a communicator, which is refused; the id itself is harmless.
 PRISM_EXPORT Result ncclCommGetUniqueId(Handle handle, nccl::UniqueId* id) {
-  return ask("ncclCommGetUniqueId", handle, id, [](Communicator&) { return make_unique_id(); });
+  Result result = nccl::success;
+  const Result asked = ask("ncclCommGetUniqueId", handle, id,
+                           [&result](Communicator&) { return make_unique_id(result); });
+  return asked == nccl::success ? result : asked;
 }
 
 PRISM_EXPORT Result ncclCommCount(Handle handle, int* size) {
@@ -217,13 +260,20 @@ PRISM_EXPORT Result ncclCommCuDevice(Handle handle, int* device) {
   return ask("ncclCommCuDevice", handle, device, [](Communicator& c) { return c.device; });
 }
 
-// Every call completes at once here: nothing can fail later.
+// What the door answers completes at once: nothing can fail later.
 PRISM_EXPORT Result ncclCommGetAsyncError(Handle handle, Result* error) {
-  return ask("ncclCommGetAsyncError", handle, error, [](Communicator&) { return nccl::success; });
+  Result result = nccl::success;
+  const Result asked = ask("ncclCommGetAsyncError", handle, error, [&result](Communicator& c) {
+    Result found = nccl::success;
+    if (c.real != nullptr) result = c.real->async_error(found);
+    return found;
+  });
+  return asked == nccl::success ? result : asked;
 }
 
 PRISM_EXPORT Result ncclCommFinalize(Handle handle) {
-  return change("ncclCommFinalize", handle, {State::active}, State::finalized);
+  return change("ncclCommFinalize", handle, {State::active}, State::finalized,
+                [](RealCommunicator& real) { return real.finalize(); });
 }
 
 PRISM_EXPORT Result ncclCommRevoke(Handle handle, int flags) {
@@ -231,20 +281,27 @@ PRISM_EXPORT Result ncclCommRevoke(Handle handle, int flags) {
     return fail(nccl::invalid_argument,
                 "ncclCommRevoke: flags " + std::to_string(flags) + ", expected 0");
   }
-  return change("ncclCommRevoke", handle, {State::active, State::revoked}, State::revoked);
+  return change("ncclCommRevoke", handle, {State::active, State::revoked}, State::revoked,
+                [flags](RealCommunicator& real) { return real.revoke(flags); });
 }
 
-PRISM_EXPORT Result ncclCommSuspend(Handle handle, int) {
-  return change("ncclCommSuspend", handle, {State::active}, State::suspended);
+PRISM_EXPORT Result ncclCommSuspend(Handle handle, int flags) {
+  return change("ncclCommSuspend", handle, {State::active}, State::suspended,
+                [flags](RealCommunicator& real) { return real.suspend(flags); });
 }
 
 PRISM_EXPORT Result ncclCommResume(Handle handle) {
-  return change("ncclCommResume", handle, {State::suspended}, State::active);
+  return change("ncclCommResume", handle, {State::suspended}, State::active,
+                [](RealCommunicator& real) { return real.resume(); });
 }
 
-PRISM_EXPORT Result ncclCommDestroy(Handle handle) { return end("ncclCommDestroy", handle); }
+PRISM_EXPORT Result ncclCommDestroy(Handle handle) {
+  return end("ncclCommDestroy", handle, &RealCommunicator::destroy);
+}
 
-PRISM_EXPORT Result ncclCommAbort(Handle handle) { return end("ncclCommAbort", handle); }
+PRISM_EXPORT Result ncclCommAbort(Handle handle) {
+  return end("ncclCommAbort", handle, &RealCommunicator::abort);
+}
 
 }  // extern "C"
 

@@ -98,6 +98,10 @@ PRISM_EXPORT Result ncclRedOpCreatePreMulSum(int* op, const void* scalar, int dt
     } else {
       std::memcpy(made.scalar.data(), scalar, static_cast<std::size_t>(check.bytes()));
     }
+    Result result = nccl::success;
+    RealCommunicator* const real = check.communicator()->real.get();
+    if (real != nullptr) result = real->add_reduction(made.real_op, scalar, dtype, residence);
+    if (result != nccl::success) return result;
     *op = check.communicator()->add_reduction(made);
     return check.result();
   });
@@ -106,11 +110,16 @@ PRISM_EXPORT Result ncclRedOpCreatePreMulSum(int* op, const void* scalar, int dt
 PRISM_EXPORT Result ncclRedOpDestroy(int op, Handle handle) {
   return guarded("ncclRedOpDestroy", [&] {
     Check check("ncclRedOpDestroy", handle);
-    if (check.ok() && !check.communicator()->remove_reduction(op)) {
-      check.fail(nccl::invalid_argument,
-                 "reduction " + std::to_string(op) + " was not created on this communicator");
+    if (!check.ok()) return check.result();
+    const auto made = check.communicator()->reduction(op);
+    if (!made || !check.communicator()->remove_reduction(op)) {
+      return check
+          .fail(nccl::invalid_argument,
+                "reduction " + std::to_string(op) + " was not created on this communicator")
+          .result();
     }
-    return check.result();
+    RealCommunicator* const real = check.communicator()->real.get();
+    return real == nullptr ? nccl::success : real->remove_reduction(made->real_op);
   });
 }
 
@@ -135,19 +144,24 @@ PRISM_EXPORT Result ncclMemFree(void* address) {
 }
 
 // Registration makes real transfers cheaper and changes nothing else.
-PRISM_EXPORT Result ncclCommRegister(Handle communicator, void* buffer, std::size_t,
+PRISM_EXPORT Result ncclCommRegister(Handle communicator, void* buffer, std::size_t bytes,
                                      void** handle) {
   return guarded("ncclCommRegister", [&] {
     Check check("ncclCommRegister", communicator);
     if (handle == nullptr) check.fail(nccl::invalid_argument, "no place for the handle");
-    if (check.ok()) *handle = buffer;
-    return check.result();
+    if (!check.ok()) return check.result();
+    *handle = buffer;
+    RealCommunicator* const real = check.communicator()->real.get();
+    return real == nullptr ? nccl::success : real->add_buffer(buffer, bytes, *handle);
   });
 }
 
-PRISM_EXPORT Result ncclCommDeregister(Handle communicator, void*) {
-  return guarded("ncclCommDeregister",
-                 [&] { return Check("ncclCommDeregister", communicator).result(); });
+PRISM_EXPORT Result ncclCommDeregister(Handle communicator, void* handle) {
+  return guarded("ncclCommDeregister", [&] {
+    const Check check("ncclCommDeregister", communicator);
+    if (!check.ok() || check.communicator()->real == nullptr) return check.result();
+    return check.communicator()->real->remove_buffer(handle);
+  });
 }
 
 PRISM_EXPORT Result prism_nccl_announce_split(int color, const std::uint32_t* members,

@@ -19,6 +19,7 @@ __all__ = [
     "GraphFormatError",
     "MembershipError",
     "MismatchError",
+    "NcclError",
     "OutOfMemoryError",
     "PrismError",
     "ProfileError",
@@ -106,6 +107,10 @@ class OutOfMemoryError(PrismError):
 
 class TraceError(PrismError):
     """A trace cannot be read, is damaged, holds what cannot be, or does not fit together."""
+
+
+class NcclError(PrismError):
+    """The real NCCL is not there, or is not one that the NCCL door can call."""
 
 
 class RoutingError(PrismError):
