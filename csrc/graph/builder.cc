@@ -61,11 +61,8 @@ std::uint32_t GraphBuilder::Impl::add_program(std::span<const std::uint32_t> lis
 
 void GraphBuilder::Impl::add_rank(std::uint32_t rank, std::uint32_t program, RankOrigin origin,
                                   std::span<const Binding> given, const MemoryPeaks& peaks) {
-  if (rank >= ranks.size()) {
-    const std::size_t doubled = std::min<std::size_t>(world_size, ranks.size() * 2);
-    ranks.resize(std::max<std::size_t>(doubled, std::size_t{rank} + 1));
-  }
-  ranks[rank] = {program, origin, bindings.size(), given.size(), peaks};
+  const Rank added{program, origin, bindings.size(), given.size(), peaks};
+  ranks.insert_or_assign(ranks.end(), rank, added);  // mostly in rising order
   bindings.append(given);
 }
 
@@ -100,10 +97,11 @@ const GraphBuilder::Impl::Needs& GraphBuilder::Impl::needs_of(std::uint32_t prog
 }
 
 const GraphBuilder::Impl::Rank& GraphBuilder::Impl::known_rank(std::uint32_t rank) const {
-  if (rank >= ranks.size() || ranks[rank].program == Rank::absent) {
+  const auto found = ranks.find(rank);
+  if (found == ranks.end()) {
     throw GraphError(in_rank(rank) + "has no program yet, expected a rank that was set or merged");
   }
-  return ranks[rank];
+  return found->second;
 }
 
 std::uint32_t GraphBuilder::Impl::scan(std::uint32_t rank, std::span<const Op> given,
@@ -149,7 +147,7 @@ void GraphBuilder::Impl::check_free(std::uint32_t rank) const {
     throw GraphError(in_rank(rank) + "found, expected a rank below the world size " +
                      std::to_string(world_size));
   }
-  if (rank < ranks.size() && ranks[rank].program != Rank::absent) {
+  if (ranks.contains(rank)) {
     throw GraphError(in_rank(rank) + "has a program already, expected each rank once");
   }
 }
@@ -288,10 +286,8 @@ Graph GraphBuilder::finish(std::string_view metadata) {
   Buffer<std::uint64_t> binding_offsets;
   Buffer<Binding> bindings;
   binding_offsets.push(0);
-  for (std::size_t r = 0; r < impl.ranks.size(); ++r) {
-    const Impl::Rank& rank = impl.ranks[r];
-    if (rank.program == Impl::Rank::absent) continue;
-    ids.push(static_cast<std::uint32_t>(r));
+  for (const auto& [id, rank] : impl.ranks) {
+    ids.push(id);
     programs.push(rank.program);
     origins.push(static_cast<std::uint8_t>(rank.origin));
     peaks.push(rank.peaks);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,8 +17,7 @@ namespace prism {
 
 struct GraphBuilder::Impl {
   struct Rank {
-    static constexpr std::uint32_t absent = 0xffffffffU;
-    std::uint32_t program = absent;
+    std::uint32_t program = 0;
     RankOrigin origin = RankOrigin::ran;
     std::uint64_t bindings_from = 0;
     std::uint64_t bindings_count = 0;
@@ -83,7 +83,7 @@ struct GraphBuilder::Impl {
   Buffer<std::uint64_t> program_offsets;
   Buffer<std::uint32_t> program_blocks, program_call_sites;
   ContentTable programs;
-  std::vector<Rank> ranks;  // up to the highest rank given
+  std::map<std::uint32_t, Rank> ranks;  // a world may be much larger than what is held of it
   Buffer<Binding> bindings;
   std::unordered_map<std::uint32_t, Needs> known_needs;  // by program, of infer()
   Buffer<std::uint32_t> sites;                           // scratch of add_program

@@ -2,6 +2,8 @@
 the size of the file."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -55,6 +57,28 @@ def test_worlds(tmp_path):
         "missing"
     ]
     assert replay(traces.graph()).ranks.tolist() == [0]
+
+
+def test_memory_follows_the_ranks_that_are_held_and_not_the_highest(tmp_path):
+    program = """
+import sys
+from prismcore.cli.main import main
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+assert main(["import", "kineto", "rank0.json", "-o", "near.prism", "--json"]) == 0
+before = peak()
+assert main(["import", "kineto", "rank16777215.json", "-o", "far.prism", "--json"]) == 0
+assert main(["replay", "far.prism", "--json"]) == 0
+print(peak() - before, file=sys.stderr)
+"""
+    for rank in (0, 2**24 - 1):
+        told = {"distributedInfo": {"rank": rank, "world_size": 2**24}, "traceEvents": launch(1, 0)}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(told))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stderr) < 32 * 1024, f"{int(done.stderr):,} KiB more for one rank"
 
 
 @pytest.mark.parametrize(
