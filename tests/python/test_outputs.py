@@ -3,6 +3,10 @@
 import errno
 import json
 import os
+import resource
+import tarfile
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import jobs
@@ -199,3 +203,69 @@ def test_errors_of_the_core_name_paths_that_are_not_utf8(tmp_path, capsys, args)
     path.write_text("{")
     code, _, err = run(capsys, *args, path, "-o", tmp_path / "out")
     assert (code, r"n\xff: " in err, "bug" in err) == (1, True, False)
+
+
+@contextmanager
+def files_of_at_most(bytes):
+    """What a full disk is to a write that fits no more, of this process."""
+    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, kept[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+
+
+@pytest.mark.parametrize("room", [0, 700])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "export perfetto job.prism",
+        "export kineto job.prism",
+        "export chakra job.prism",
+        "export flight-recorder job.prism",
+        "export memory-snapshot job.prism --rank 0",
+        "import kineto rank0.json",
+        "calibrate rank0.json --base h100 --least-samples 1",
+    ],
+)
+def test_outputs_that_find_no_room_are_named_and_leave_nothing(tmp_path, monkeypatch, capsys, command, room):
+    monkeypatch.chdir(tmp_path)
+    jobs.pipeline(stages=4, micro_batches=8).save(tmp_path / "job.prism")
+    trace(tmp_path / "rank0.json", name="k" * 3000)
+    before = sorted(tmp_path.iterdir())
+    with files_of_at_most(room):
+        code, out, err = run(capsys, *command.split(), "-o", "out.toml")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "cannot be written: File too large" in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_archive_that_finds_no_room_to_be_unpacked_is_not_called_damaged(tmp_path, monkeypatch, capsys):
+    trace(tmp_path / "rank0.json")
+    with tarfile.open(tmp_path / "job.tar", "w") as archive:
+        archive.add(tmp_path / "rank0.json", "rank0.json")
+    command = ("import", "kineto", tmp_path / "job.tar", "-o", tmp_path / "out.prism")
+    with files_of_at_most(100):
+        code, _, err = run(capsys, *command)
+    assert (code, "TMPDIR" in err, "File too large" in err, "cannot be read" in err) == (1, True, True, False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    code, _, err = run(capsys, *command)
+    assert (code, "TMPDIR" in err, "gone): No such file" in err, err.count("\n")) == (1, True, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"), [(errno.ENOSPC, "TMPDIR"), (errno.EMFILE, "ulimit -n"), (errno.EIO, "dmesg")]
+)
+def test_what_the_system_refuses_without_a_name_is_no_bug(graph, monkeypatch, capsys, number, cure):
+    def refuses(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("prismcore.cli.replay.open_graph", refuses)
+    code, out, err = run(capsys, "replay", graph)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert os.strerror(number) in err
+    assert cure in err
+    monkeypatch.setattr("prismcore.cli.replay.open_graph", lambda _: os.read(-1, 1))
+    code, _, err = run(capsys, "replay", graph)  # a descriptor that is none is our fault
+    assert (code, "bug in prismcore" in err) == (1, True)

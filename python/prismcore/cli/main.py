@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
 import shlex
 import sys
@@ -33,6 +34,21 @@ COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, 
 
 _OF_THE_GRAPH = ("--world-size", "--device", "--cluster", "--host", "--iterations", "--ranks", "--slots")
 """Flags of collect that people give emulate too."""
+
+_ROOM = "free some where outputs and temporary files (TMPDIR) are written"
+_REFUSED = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "the limit for the size of a file (ulimit -f), or that of its file system, is too low",
+    errno.EIO: "a disk or device failed; the system's log (dmesg) says which",
+    errno.EROFS: "a file system can only be read; write to another one",
+    errno.EMFILE: "raise the limit for open files (ulimit -n)",
+    errno.ENFILE: "the whole system has too many files open",
+    errno.ENOMEM: "this machine's memory does not suffice",
+    errno.EAGAIN: "processes or memory are used up; see ulimit -u",
+    errno.ESTALE: "a file on a network file system has gone",
+}
+"""What the system may refuse without naming a file, and what to do: no fault of ours."""
 
 INTERRUPTED_S = 1.0
 
@@ -156,9 +172,11 @@ def _run(args: argparse.Namespace) -> int:
     except UsageError as error:
         return _fail(f"{error} (see prism {_command_of(args)} --help)", EXIT_USAGE)
     except OSError as error:
-        if error.filename is None:
+        if isinstance(error.filename, (str, bytes)):
+            return _fail(f"{os.fsdecode(error.filename)}: {error.strerror}", EXIT_USER_ERROR)
+        if error.errno not in _REFUSED:
             raise
-        return _fail(f"{error.filename}: {error.strerror}", EXIT_USER_ERROR)
+        return _fail(f"{error.strerror} (no file is named): {_REFUSED[error.errno]}", EXIT_USER_ERROR)
     except ImportError as error:
         if "_core" not in str(error):  # found where it is not, or not loadable where it is
             raise

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -115,21 +116,45 @@ def _files(paths: Sequence[Path], format: str) -> Generator[TraceFile, None, Non
 
 def _members(path: Path, format: str) -> Iterator[TraceFile]:
     """Plain files of an archive, without those of macOS's own, one at a time under a name of ours."""
-    with tempfile.TemporaryDirectory(prefix="prism-traces-") as folder:
+    with _temporary_folder() as folder:
         copy = Path(folder, "trace")
         members = _opened(path, format)
         while True:
             try:
                 name, content = next(members)
-                with copy.open("wb") as out:
+                with copy.open("wb", buffering=0) as out:
                     while part := content.read(_CHUNK):
-                        out.write(part)
+                        _write(out, part)
             except StopIteration:
                 return
             except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
                 reason = getattr(error, "strerror", None) or str(error) or "it ends early"
                 raise TraceError(f"{path}: cannot be read: {reason}") from error
             yield TraceFile(name=f"{path}: {name}", path=copy, inside="archive")
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="prism-traces-")
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _write(out: FileIO, part: bytes) -> None:
+    left = memoryview(part)
+    try:
+        while left:
+            left = left[out.write(left) :]
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _no_room(error: OSError) -> TraceError:
+    where = tempfile.tempdir or "none was found"
+    return TraceError(
+        f"no trace can be unpacked into the folder for temporary files ({where}): {error.strerror}; name "
+        "another one (TMPDIR), or unpack the archive and import the folder"
+    )
 
 
 def _opened(path: Path, format: str) -> Iterator[tuple[str, IO[bytes]]]:
