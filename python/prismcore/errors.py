@@ -17,6 +17,7 @@ __all__ = [
     "EmulateError",
     "GraphError",
     "GraphFormatError",
+    "MeasureError",
     "MembershipError",
     "MismatchError",
     "NcclError",
@@ -103,6 +104,10 @@ class OutOfMemoryError(PrismError):
     """A rank does not fit into the device's memory."""
 
     exit_code = 4
+
+
+class MeasureError(PrismError):
+    """A device cannot be measured as asked (no such device, taken, no memory, no torch)."""
 
 
 class TraceError(PrismError):

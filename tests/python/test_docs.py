@@ -53,6 +53,7 @@ def test_every_flag_is_documented_and_no_other():
         ("export memory-snapshot", {*cli_contract.EXPORT_MEMORY_KEYS}),
         ("stragglers", {*cli_contract.STRAGGLER_KEYS}),
         ("calibrate", {*cli_contract.CALIBRATE_KEYS}),
+        ("profile", {*cli_contract.PROFILE_KEYS}),
         ("spare place", {*test_cli_spare.PLACE_KEYS}),
         ("spare plan", {*test_cli_spare.PLAN_KEYS, *test_cli_spare.PLAN_ALTERNATIVE_KEYS}),
         ("spare simulate", {*test_cli_spare.SIMULATE_KEYS}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ class Calibrated:
     """What was found, and the profiles that follow from it.
 
     ``device`` is the base with new figures and ``table``; ``cluster`` None where no collective told
-    anything. ``memory_bytes``: the traces' where it is another than the base's.
+    anything. ``memory_bytes``: the traces' where it is another than the base's. ``facts``: figures of the
+    device that were told and differ from the base's.
     """
 
     samples: Samples
@@ -56,6 +58,7 @@ class Calibrated:
     host: list[HostRow]
     pcie: float | None
     memory_bytes: int | None
+    facts: dict[str, int]
     warnings: list[str]
 
     def files(self, profile: Path) -> tuple[Path, Path, Path | None]:
@@ -86,6 +89,7 @@ class Calibrated:
         }
         if self.memory_bytes is not None:
             out["memory_bytes"] = self.memory_bytes
+        out |= self.facts
         if self.pcie is not None:
             out["pcie_bandwidth"] = self.device.pcie_bandwidth
         shares = {fit.family: fit.share for fit in self.families if fit.share is not None}
@@ -116,7 +120,7 @@ class Calibrated:
     def _words(self) -> str:
         device = self.samples.device
         source = self.samples.source.encode("utf-8", "replace").decode()  # names of files need not be UTF-8
-        return f"traces of {source}" + (f" on {device.name}" if device is not None else "")
+        return f"{self.samples.kind} {source}" + (f" on {device.name}" if device is not None else "")
 
 
 def calibrate(
@@ -125,6 +129,7 @@ def calibrate(
     base: str | None = None,
     cluster: str | None = None,
     least: int = LEAST_SAMPLES,
+    facts: Mapping[str, int] | None = None,
 ) -> Calibrated:
     """Fits a device profile and a cluster profile to samples.
 
@@ -134,6 +139,7 @@ def calibrate(
             name.
         cluster: cluster profile to extend; None: the one that belongs to the base, where there is one.
         least: samples that a row of the table, and a median of collectives, needs.
+        facts: figures of the device by key of a profile, which stand in place of the base's.
 
     Raises:
         TraceError: no kernel has enough samples, the traces are of another device than the base or of one
@@ -159,6 +165,9 @@ def calibrate(
             f"{memory:,}: the profile has the traces'; its bandwidth stays the base's "
             f"({profile.memory_bandwidth / 1e9:,g} GB/s; memory_bandwidth in the file)"
         )
+    told = {key: value for key, value in (facts or {}).items() if getattr(profile, key) != value}
+    for key, value in told.items():
+        setattr(device, key, value)
     families = fit_families(rows, profile)
     for fit in families:
         if fit.share is not None:
@@ -207,6 +216,7 @@ def calibrate(
         host=host,
         pcie=pcie,
         memory_bytes=memory,
+        facts=told,
         warnings=warnings,
     )
 
@@ -269,7 +279,7 @@ def _doubts(samples: Samples, rows: list[KernelRow], host: list[HostRow], links:
             f"{len(wide):,} rows of the table spread by more than {WIDE:g} times between their tenth and "
             f"ninetieth percentile ({share:.1%} of kernel time): they stand for different work"
         )
-    if any(row.value_ns is not None for row in host):
+    if samples.host_profiled and any(row.value_ns is not None for row in host):
         out.append("host figures hold what the profiler itself costs: they bound a run without it from above")
     for stalled in (row for row in host if row.why == "stalls"):
         spread = stalled.measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -17,23 +17,26 @@ __all__ = ["samples_of_graph"]
 _COLLECTIVES = range(OpKind.ALL_REDUCE, OpKind.SCATTER + 1)
 
 
-def samples_of_graph(graph: Graph, name: str) -> Samples:
-    """Kernels, copies and collectives whose durations were measured; ``name`` stands in the result.
+def samples_of_graph(
+    graph: Graph, name: str, *, of: Collection[Provenance] = (Provenance.MEASURED,)
+) -> Samples:
+    """Kernels, copies and collectives whose durations were measured; ``name`` stands in the result. ``of``:
+    provenances that count as that (a virtual device under measurement: all).
 
     A graph's collectives hold no waiting. It does not tell which launches the device waited for, so
     there are no samples of host time.
 
     Raises TraceError where none was measured.
     """
-    if not any(graph.program_statistics(p).device_ns[Provenance.MEASURED] for p in graph.rank_classes):
+    if not any(graph.program_statistics(p).device_ns[one] for p in graph.rank_classes for one in of):
         raise TraceError(not_measured(name, exported="exported_from" in graph.metadata))
     samples = Samples(
         source=name, ranks=len(graph.ranks), device=noted_device(graph.metadata.get("traced_device"))
     )
     kernels: dict[int, list[Ints]] = {}
-    for ops in _measured(graph):
-        of = ops[ops["kind"] == OpKind.KERNEL]
-        for number, durations in by_number(of["ref"].astype(np.int64), of["duration_ns"]).items():
+    for ops in _measured(graph, of):
+        launched = ops[ops["kind"] == OpKind.KERNEL]
+        for number, durations in by_number(launched["ref"].astype(np.int64), launched["duration_ns"]).items():
             kernels.setdefault(number, []).append(durations)
         _add_copies(samples, ops[ops["kind"] == OpKind.COPY])
     for number, parts in kernels.items():
@@ -41,17 +44,17 @@ def samples_of_graph(graph: Graph, name: str) -> Samples:
         if collective_kind(kernel.name) is None:
             had = [samples.kernels[kernel]] if kernel in samples.kernels else []
             samples.kernels[kernel] = np.concatenate([*had, *parts])
-    _add_collectives(samples, graph)
+    _add_collectives(samples, graph, of)
     samples.warnings.append(
         f"{name}: a graph does not tell which launches the device waited for: host figures stay the base's"
     )
     return samples
 
 
-def _measured(graph: Graph) -> Iterator[OpArray]:
+def _measured(graph: Graph, of: Collection[Provenance]) -> Iterator[OpArray]:
     for rank in graph.ranks.tolist():
         ops = graph.ops(rank)
-        yield ops[(ops["flags"] & 3) == Provenance.MEASURED]
+        yield ops[np.isin(ops["flags"] & 3, list(of))]
 
 
 def _add_copies(samples: Samples, ops: OpArray) -> None:
@@ -63,13 +66,13 @@ def _add_copies(samples: Samples, ops: OpArray) -> None:
             samples.copies[key] = durations if had is None else np.concatenate([had, durations])
 
 
-def _add_collectives(samples: Samples, graph: Graph) -> None:
+def _add_collectives(samples: Samples, graph: Graph, sources: Collection[Provenance]) -> None:
     """Of each communicator on the lowest of its ranks that the graph holds: all have one duration."""
     held = set(graph.ranks.tolist())
     lists: dict[CollectiveKey, list[Ints]] = {}
     for rank in graph.ranks.tolist():
         ops = graph.ops(rank)
-        chosen = np.isin(ops["kind"], _COLLECTIVES) & ((ops["flags"] & 3) == Provenance.MEASURED)
+        chosen = np.isin(ops["kind"], _COLLECTIVES) & np.isin(ops["flags"] & 3, list(sources))
         ops = ops[chosen]
         bindings = graph.rank(rank).bindings
         for slot in np.unique(ops["ref"]).tolist():

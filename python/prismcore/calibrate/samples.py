@@ -73,12 +73,14 @@ class Samples:
     """
 
     source: str  #: what the samples are of, in a few words
+    kind: str = "traces of"  #: in front of it, in what a profile says of itself
     ranks: int
     device: FoundDevice | None = None
     kernels: dict[Kernel, Ints] = field(default_factory=dict)
     collectives: dict[CollectiveKey, Ints] = field(default_factory=dict)
     copies: dict[CopyKey, Ints] = field(default_factory=dict)
     host: dict[str, Ints] = field(default_factory=dict)
+    host_profiled: bool = True  #: a profiler ran while host times were taken
     collectives_left_out: dict[str, int] = field(default_factory=dict)  #: why, and how many
     warnings: list[str] = field(default_factory=list)
 
@@ -123,12 +125,14 @@ def merged_samples(parts: Sequence[Samples]) -> Samples:
         )
     return Samples(
         source=parts[0].source if len(parts) == 1 else f"{len(parts)} jobs",
+        kind=parts[0].kind,
         ranks=sum(part.ranks for part in parts),
         device=next(iter(told), None),
         kernels=_joined([part.kernels for part in parts]),
         collectives=_joined([part.collectives for part in parts]),
         copies=_joined([part.copies for part in parts]),
         host=_joined([part.host for part in parts]),
+        host_profiled=any(part.host_profiled for part in parts),
         collectives_left_out=_summed([part.collectives_left_out for part in parts]),
         warnings=[text for part in parts for text in part.warnings],
     )

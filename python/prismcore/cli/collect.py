@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prismcore.cli import output, parsing
-from prismcore.cli.graphs import check_output
+from prismcore.cli.graphs import check_output, cluster_path
 from prismcore.cli.info import info_json, show_info
 from prismcore.cli.program import add_program_flags, check_program
 from prismcore.errors import PrismError
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         command=args.program,
         world_size=args.world_size,
         device=args.device,
-        cluster=_cluster_path(args.cluster),
+        cluster=cluster_path(args.cluster),
         ranks=args.ranks if isinstance(args.ranks, str) else format_ranks(args.ranks),
         slots=args.slots,
         iterations=args.iterations,
@@ -176,15 +176,6 @@ def _teller(step: output.Progress) -> ProgressCallback:
         step(progress.done, progress.planned, PHASES[progress.phase])
 
     return tell
-
-
-def _cluster_path(name: str | None) -> Path | None:
-    from prismcore.profiles import cluster
-
-    if name is None:
-        return None
-    cluster.load_cluster(name)  # an unknown name is answered with the known ones
-    return cluster.FOLDER / f"{name}.toml" if name in cluster.cluster_names() else Path(name)
 
 
 def _json(args: argparse.Namespace, result: CollectResult, found: list[str]) -> dict[str, Any]:

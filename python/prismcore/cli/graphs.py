@@ -63,3 +63,16 @@ def recorded_eager_bytes(graph: Graph) -> int:
     from prismcore.replay import recorded_eager_bytes
 
     return recorded_eager_bytes(graph)
+
+
+def cluster_path(name: str | None) -> Path | None:
+    """File of a cluster profile that was named by name or file.
+
+    Raises ProfileError where it cannot be read.
+    """
+    from prismcore.profiles import cluster
+
+    if name is None:
+        return None
+    cluster.load_cluster(name)  # an unknown name is answered with the known ones
+    return cluster.FOLDER / f"{name}.toml" if name in cluster.cluster_names() else Path(name)

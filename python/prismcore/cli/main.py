@@ -23,6 +23,7 @@ from prismcore.cli import (
     import_,
     info,
     output,
+    profile,
     replay,
     spare,
     stragglers,
@@ -30,7 +31,20 @@ from prismcore.cli import (
 from prismcore.cli.usage import UsageError
 from prismcore.errors import PrismError
 
-COMMANDS = (collect, import_, info, check, replay, emulate, export, stragglers, calibrate, spare, doctor)
+COMMANDS = (
+    collect,
+    import_,
+    info,
+    check,
+    replay,
+    emulate,
+    export,
+    stragglers,
+    calibrate,
+    profile,
+    spare,
+    doctor,
+)
 
 _OF_THE_GRAPH = ("--world-size", "--device", "--cluster", "--host", "--iterations", "--ranks", "--slots")
 """Flags of collect that people give emulate too."""
