@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from prismcore.calibrate import Samples
 from prismcore.collect import CollectOptions, collect
 from prismcore.errors import CollectError, MeasureError, RankFailedError
 from prismcore.graph import Graph
+from prismcore.launch.processes import kill_group
 from prismcore.measure.findings import Timing, timings
 from prismcore.measure.samples import samples_of_report
 from prismcore.measure.shapes import PRESETS, LayerShape
@@ -155,8 +154,7 @@ def _run_real(options: MeasureOptions, out: Path, traces: Path) -> None:
             ) from None
         finally:
             if child.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+                kill_group(child.pid, leader_lives=True)
                 child.wait()
         if status and _read(out) is None:
             said.seek(max(said.seek(0, os.SEEK_END) - 4096, 0))
