@@ -1,5 +1,7 @@
 """Who met whom in traces of torch's profiler: members told or not, messages, clocks of several nodes."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from kineto_events import ALL_REDUCE, SEND_RECEIVE, call, event, group, imported
 
 from prismcore.errors import TraceError
 from prismcore.graph import OpKind
+from prismcore.rank_list import format_ranks
 from prismcore.replay import replay
 
 GENERIC = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
@@ -69,6 +72,38 @@ def untold(rank, lag, count=10):
             for n in range(count)
         ],
     )
+
+
+@st.composite
+def jobs_without_members(draw):
+    """Groups of a world of 2 to 8 ranks that lie evenly, and by how much each of them runs late; some are in
+    lockstep to the microsecond."""
+    size = draw(st.integers(1, 4))
+    stride = draw(st.integers(1, 8 // size))
+    sets = draw(st.integers(1, max(1, 8 // (size * stride))))
+    groups = [
+        tuple(at * size * stride + first + stride * member for member in range(size))
+        for at in range(sets)
+        for first in range(stride)
+    ]
+    lags = draw(st.lists(st.sampled_from([0, 0, 20, 55, 300]), min_size=len(groups), max_size=len(groups)))
+    return list(zip(groups, lags, strict=True)), draw(st.integers(3, 12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(job=jobs_without_members(), early=st.randoms(use_true_random=False))
+def test_ranks_of_different_groups_are_never_joined_without_a_warning(tmp_path_factory, job, early):
+    groups, count = job
+    of_ranks = {}
+    for members, lag in groups:
+        for rank in members:
+            times = [(10 + lag + 900 * n + early.randrange(40), 90 + lag + 900 * n) for n in range(count)]
+            of_ranks[rank] = meetings(rank, times)
+    traces = imported(tmp_path_factory.mktemp("job"), of_ranks)
+    told = [text for text in traces.warnings if "look like one" in text]
+    right = {members for members, _ in groups}
+    for ranks in set(met(traces)) - right:
+        assert any(re.search(rf"[:;] {re.escape(format_ranks(ranks))}[;.]", text) for text in told), ranks
 
 
 @pytest.mark.parametrize("lag", [300, 450])

@@ -15,7 +15,7 @@ import numpy as np
 from prismcore.stitch.clocks import Clocks, on_one_clock
 from prismcore.stitch.rows import Ints, Rows
 from prismcore.traces.agreed_groups import agreed, aligned, has_numbers
-from prismcore.traces.collectives import Collective, Group, rank_list
+from prismcore.traces.collectives import TOLD, Collective, Group, rank_list
 from prismcore.traces.meeting_times import possible, table_of
 
 __all__ = ["guessed"]
@@ -35,6 +35,12 @@ class _Guess:
     group: Group
     named: bool  #: all members give it that name
     split: bool = False  #: the ranks that did the same are more
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether other members would explain the times as well."""
+        count = len(self.group.ranks)
+        return count > 1 and (self.split or self.group.series[0][0].size != count)
 
 
 def guessed(
@@ -223,11 +229,13 @@ def _joins(other: _Guess, guess: _Guess, times: Rows) -> bool:
 def _tell(guesses: Sequence[_Guess], present: int, warnings: list[str]) -> None:
     if present == 1:
         return
-    split = sorted({g.group.ranks for g in guesses if g.split and len(g.group.ranks) > 1})
-    if split:
-        sets = "; ".join(rank_list(ranks) for ranks in split[:8]) + ("; ..." if len(split) > 8 else "")
+    joined = sorted({g.group.ranks for g in guesses if g.doubtful})
+    if joined:
+        sets = "; ".join(map(rank_list, joined[:TOLD])) + ("; ..." if len(joined) > TOLD else "")
         warnings.append(
-            f"traces do not tell the members of communicators; by their times these ranks met: {sets}"
+            f"traces do not tell the members of communicators; by their times these ranks met: {sets}. "
+            "Groups that do the same in lockstep look like one, so that each of these may be several, whose "
+            "slow ranks then seem to delay all"
         )
     alone = [g.group for g in guesses if len(g.group.ranks) == 1]
     if alone:
