@@ -36,7 +36,6 @@ __all__ = ["Backend", "Communicator"]
 Backend = Literal["gloo", "nccl"]
 
 _POLL_S = 0.0005
-_GLANCE_S = 0.002
 _LEAVE_S = 5.0
 _FEW_RANKS = 16
 _MANY_RANKS = 64
@@ -271,22 +270,16 @@ def _waiter(work: Any, backend: Backend) -> Any:
 
 
 def _gloo_waiter(work: Any) -> Callable[[float], bool]:
-    """First waits in torch, which wakes nobody else; in vain, that costs an exception, so further waits look
-    now and then. (A callback of the work's could come when Python has ended.)"""
-    is_late = False
+    """Waits in torch, which wakes nobody in between. In vain, that costs an exception, 0.1 to 0.2 ms a look;
+    to ask every 2 ms instead takes 18 ms of each second (no benchmark of its own). (A callback of the work
+    could come when Python has ended.)"""
 
     def wait(seconds: float) -> bool:
-        nonlocal is_late
-        if is_late:
-            until = time.monotonic() + seconds
-            while not (done := work.is_completed()) and time.monotonic() < until:
-                time.sleep(_GLANCE_S)
-            return bool(done)
         try:
             work.wait(timedelta(seconds=max(seconds, _SHORTEST_S)))
         except RuntimeError:  # it took longer, or it failed
-            is_late = not work.is_completed()
-        return not is_late
+            return bool(work.is_completed())
+        return True
 
     return wait
 

@@ -42,6 +42,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """The fields of each event. Readers take unknown events and fields, and fields that are missing."""
 
 _KEYS = ("time_ns", "group", "position", "step", "event")
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _log = logging.getLogger(__name__)
 
 
@@ -60,7 +61,7 @@ class Event:
         """As one line of ASCII JSON that ends with a newline."""
         whole = {name: getattr(self, name) for name in _KEYS} | dict(self.fields)
         whole = {name: _plain(value) for name, value in whole.items()}
-        return json.dumps(whole, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return _to_json(whole).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Event:

@@ -233,13 +233,12 @@ class Session:
             self._start()
         while not self._owed:
             at = time.perf_counter()
-            parts = 0
-            for lot in self._in_lots(self._missing(), most):
-                yield from self._hand_out(lot, patching, seeded=most == 1)
-                parts += len(lot)
+            parts = self._missing()
+            for lot, seed in self._in_lots(parts, most):
+                yield from self._hand_out(lot, patching, seed)
             computing += time.perf_counter() - at
             if patching and parts:
-                self._emit("patch", parts=parts, cost_ms=ms_since(at))
+                self._emit("patch", parts=len(parts), cost_ms=ms_since(at))
             at = time.perf_counter()
             try:
                 self._sum_and_commit()
@@ -385,18 +384,21 @@ class Session:
         wanted = dict.fromkeys((*planned, *self._agreement.counts()))
         return [part for part in wanted if not self._running.is_done(part)]
 
-    def _in_lots(self, parts: list[Part], most: int | None) -> list[list[Part]]:
-        if most is None and not self._running.is_apart:
-            return [parts] if parts else []
-        return [[part] for part in parts]
-
-    def _hand_out(self, parts: list[Part], patching: bool, *, seeded: bool) -> Iterator[list[Work]]:
+    def _in_lots(self, parts: list[Part], most: int | None) -> list[tuple[list[Work], int | None]]:
+        """Each with the seed of torch's random numbers. All at once, while Python's own code is in the
+        processor's caches: between micro-batches the same takes several times as long."""
         works = [Work(self._agreement.step, *part) for part in parts]
+        if most is None and not self._running.is_apart:
+            return [(works, None)] if works else []
+        seed = self._options.seed if most == 1 else None
+        return [([work], None if seed is None else seed_for(seed, work)) for work in works]
+
+    def _hand_out(self, works: list[Work], patching: bool, seed: int | None) -> Iterator[list[Work]]:
         for _ in works:
             self._at("patch" if patching else "compute")
-        self._running.open(parts[0])
-        if seeded and self._options.seed is not None:
-            seed_torch(seed_for(self._options.seed, works[0]))
+        self._running.open(Part(works[0].shard, works[0].micro_batch))
+        if seed is not None:
+            seed_torch(seed)
         self._handed_out = list(works)
         yield works
         if self._handed_out:

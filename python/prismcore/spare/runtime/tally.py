@@ -37,7 +37,7 @@ def loss_of(loss: Tensor | float) -> Tensor | float:
         return float(loss)
     if loss.numel() != 1:
         raise SpareError(f"loss of shape {list(loss.shape)} found, expected one number")
-    if loss.device.type == "cpu":
+    if loss.is_cpu:
         return float(loss.item())
     return loss.detach().to(torch.float64, copy=True).reshape(())
 
