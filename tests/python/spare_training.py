@@ -15,6 +15,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
+import pytest
 import spare_lighthouse
 
 from prismcore.spare.placement import golomb
@@ -26,6 +27,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*_FOLDERS, os.environ.get("PYTHONPAT
 PATIENCE_S = 300.0
 """Nothing takes so long, however busy the machine is."""
 REJOIN_S = 0.1
+KILLED = -signal.SIGKILL
+"""The exit code of a process that was."""
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["torch", "torchft", "prismcore.spare.runtime.session", "spare_training"])
 
@@ -44,6 +47,7 @@ class Training:
     inject: Sequence[Any] = ()
     sleep_s: float = 0.0  # in every micro-batch
     hold_step: int = -1  # is begun once go() was called: newcomers are not too late on a slow machine
+    last_hold: int = -1  # is begun once open("end") was called
     stuck: tuple[int, int] = (-1, -1)  # group and step: until then its program hangs there
     collective_s: float = 60.0
     samples: int = 2
@@ -60,8 +64,16 @@ class Training:
             lambda: all(log.exists() and b"\n" in log.read_bytes() for log in logs), f"{logs} are there"
         )
         wait_until_heard(self.lighthouse, logs)
-        time.sleep(2 * REJOIN_S)  # the step is held for so long that members look before its end
-        (self.folder / "go").touch()
+        self.open("go")
+
+    def open(self, gate: str) -> None:
+        (self.folder / gate).touch()
+
+    def gate(self, group: int | None, step: int) -> Path | None:
+        """What is waited for before a micro-batch of the step."""
+        if step == self.last_hold:
+            return self.folder / "end"
+        return self.folder / "go" if step == self.hold_step or (group, step) == self.stuck else None
 
     def events(self) -> list[dict[str, Any]]:
         lines = [
@@ -127,11 +139,15 @@ def run_group(training: Training, group: int | None, log: str, position: int = 0
         checkpoints=checkpoints,
         events=training.folder / f"events.{number}",
     ) as session:
+        slow_step = -1
         while session.step_number < training.steps:
             for work in session.step():
-                is_held = work.step == training.hold_step or training.stuck == (session.group, work.step)
-                while is_held and not (training.folder / "go").exists():
+                gate = training.gate(session.group, work.step)
+                while gate is not None and not gate.exists():
                     time.sleep(0.02)
+                if 0 <= training.hold_step <= work.step != slow_step:
+                    slow_step = work.step
+                    time.sleep(1.5 * REJOIN_S)  # so that members look for newcomers in each of these steps
                 if training.sleep_s:
                     time.sleep(training.sleep_s)
                 x, y = samples_of(training, *work)
@@ -311,3 +327,33 @@ def run(training: Training, timeout_s: float = PATIENCE_S) -> dict[int, int]:
         for group in range(training.groups):
             groups.start(group)
         return groups.wait(timeout_s)
+
+
+def losses_of(training: Training) -> list[float]:
+    """One for each step: all members that committed it had the same. No step is missing."""
+    commits = training.commits()
+    assert sorted(commits) == list(range(training.steps))
+    assert {len(losses) for losses in commits.values()} == {1}
+    return [commits[step].pop() for step in range(training.steps)]
+
+
+def assert_same(training: Training, undisturbed: Training) -> None:
+    assert losses_of(training) == pytest.approx(losses_of(undisturbed), rel=1e-6)
+    assert len(set(training.weights().values())) == 1
+
+
+def wait_for_start(training: Training, pid: int) -> None:
+    log = training.folder / f"events.{pid}"
+    wait_until(lambda: log.exists() and b"\n" in log.read_bytes(), f"{log} is there")
+
+
+def wait_for(training: Training, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """Until there is such an event."""
+
+    def has_happened() -> bool:
+        try:
+            return any(map(holds, training.events()))
+        except ValueError:
+            return False  # a line is being written
+
+    wait_until(has_happened, "an event")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from spare_reports import report
-from spare_training import PATIENCE_S, Groups, Lighthouse, Training, run
-from test_spare_session import KILLED, losses_of
+from spare_training import KILLED, PATIENCE_S, Groups, Lighthouse, Training, losses_of, run
 
 from prismcore.errors import MembershipError
 from prismcore.spare.runtime.inject import Injection, fail, hang
