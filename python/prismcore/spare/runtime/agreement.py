@@ -324,7 +324,7 @@ class Agreement:
         if self._line.replica in decision.refused:
             if self._options.group is None:
                 self.group = NO_GROUP
-            elif self._has_been("refused", _REFUSED_S):
+            elif self._is_replaced(decision) or self._has_been("refused", _REFUSED_S):
                 raise MembershipError(
                     f"group {self.group} goes on with another process, which began later or is in the "
                     "training already; expected one process for each group: this one ends"
@@ -334,6 +334,12 @@ class Agreement:
             self._told_waiting = True
             self._news.tell("spare", waiting=True)
         return place
+
+    def _is_replaced(self, decision: Decision) -> bool:
+        """This process was in the training, and another one of its group is in it now: as where one that was
+        thought dead goes on behind its successor. (One that has not been in may be the successor, and what it
+        sees the last of a former life.)"""
+        return self._has_been_in and self.group in decision.base
 
     def _enter(self, decision: Decision, place: Member) -> None:
         def meet() -> None:
