@@ -244,3 +244,24 @@ def test_any_exit_code_becomes_one_that_a_process_can_have(code, status):
     from prismcore.launch.rank import _exit_status
 
     assert _exit_status(code) == status
+
+
+OPTIMIZER = """
+import sys
+import torch
+before = set(sys.modules)
+torch.optim.SGD([torch.ones(4, device="cuda", requires_grad=True)], lr=0.1)
+print(len(set(sys.modules) - before), flush=True)
+sys.exit(9)
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("head", ["", "import os\nos.environ['TORCHDYNAMO_DISABLE'] = '1'\n"])
+def test_what_the_first_optimizer_imports_is_imported_once_for_all_ranks(tmp_path, head):
+    """Unless the script sets what is read there."""
+    (tmp_path / "train.py").write_text(head + OPTIMIZER)
+    with launcher(tmp_path) as ranks:
+        ranks.start(0)
+        end = ranks.next_end()
+    assert (int(end.last_lines()[-1]) > 100) == bool(head)

@@ -72,6 +72,15 @@ def _import_torch(gpus_per_node: int, device: _core.DeviceProfile) -> None:
         late.install()
 
 
+def _import_dynamo(program: Program) -> None:
+    """The first optimizer of a program imports it (torch 2.14): 900 modules, a second of processor time in
+    every rank. It reads what the compiler is set to: ranks whose script sets that import it themselves."""
+    source = program.source()
+    settings = ("TORCHDYNAMO", "TORCHINDUCTOR", "TORCH_COMPILE", "TRITON")
+    if "optim" in source and not any(setting in source for setting in settings):
+        importlib.import_module("torch._dynamo")
+
+
 def _import_modules(program: Program, preload: list[str], channel: Channel) -> list[str]:
     """Gives modules of the program's that took too long, and are left to the ranks."""
     import torch
@@ -108,6 +117,7 @@ def _prepare(setup: dict[str, Any], channel: Channel) -> tuple[RankJob, list[str
         raise SetupError(str(error)) from error
     device = load_device(setup["device"]).to_core()
     _import_torch(setup["gpus_per_node"], device)
+    _import_dynamo(program)
     from prismcore.launch.rank import RankJob
     from prismcore.profiles.cluster import parse_cluster
     from prismcore.routing import parse_rule
