@@ -14,7 +14,6 @@ from scipy import stats
 from spare_life_oracle import oracle_life
 
 from prismcore import _core
-from prismcore.errors import SpareError
 from prismcore.spare import placement as placements
 from prismcore.spare.closed_form import endured_failures_finite
 from prismcore.spare.failures import FailureTrace
@@ -394,71 +393,6 @@ def test_a_life_without_progress_ends_and_says_so():
     assert time.monotonic() - begin < 120
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"mtbf_s": 0.0}, ["0", "1 ns or more"]),
-        ({"mtbf_s": -1.0}, ["-1", "0 or more"]),
-        ({"layer_s": 0.0}, ["0 ns", "1 to"]),
-        ({"layer_s": float("nan")}, ["nan", "seconds"]),
-        ({"restart_s": -3.0}, ["-3", "0 or more"]),
-        ({"checkpoint_s": float("inf")}, ["inf", "seconds"]),
-        ({"steps": 0}, ["steps 0", "1 to"]),
-        ({"groups": 0}, ["groups 0", "1"]),
-        ({"groups": 5, "redundancy": 6}, ["redundancy 6", "5"]),
-        ({"policy": "replication", "groups": 5, "redundancy": 6}, ["redundancy 6", "1 to 5"]),
-        ({"groups": 20, "redundancy": 9}, ["9", "20"]),
-        ({"micro_batches": 0}, ["micro-batches 0", "1"]),
-        ({"seeds": 0}, ["seeds 0", "1 to"]),
-        ({"threads": 0}, ["threads 0", "1 to"]),
-        ({"jitter": -0.1}, ["jitter -0.1", "0 to 1"]),
-        ({"checkpoint_steps": -1}, ["-1", "0 to"]),
-        ({"repair_s": -2.0}, ["-2", "0 or more"]),
-        ({"spares": -1}, ["spares -1", "0 to"]),
-        ({"domain_share": 1.5}, ["1.5", "0 to 1"]),
-        ({"distribution": "uniform"}, ["uniform", "weibull:SHAPE"]),
-        ({"distribution": "weibull:x"}, ["weibull:x", "weibull:SHAPE"]),
-        ({"distribution": "weibull:0"}, ["shape 0", "0.1 to 100"]),
-        ({"policy": "hope"}, ["hope", "spare"]),
-        ({"model": "best"}, ["best", "published"]),
-        ({"quirks": {"luck": True}}, ["luck", "one_layer_per_patch"]),
-        ({"trace": FailureTrace(failures=())}, ["without failures", "one failure"]),
-        ({"trace": FailureTrace(failures=((600, 1),))}, ["600", "0 to 599"]),
-        ({"trace": FailureTrace(failures=((0, -1),))}, ["-1 ns", "0 or more"]),
-        ({"limit_ratio": 0.0}, ["limit 0", "above 0"]),
-        ({"first_seed": -1}, ["seed -1", "0 to"]),
-    ],
-)
-def test_values_that_cannot_be(change, words):
-    with pytest.raises(SpareError) as error:
-        simulate(LifeOptions(**{"redundancy": 9, "steps": 10, "seeds": 1, **change}))
-    for word in words:
-        assert word in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_placement_of_another_size():
-    with pytest.raises(SpareError, match=r"30 groups.*600 groups"):
-        simulate(LifeOptions(redundancy=3, placement=placements.golomb(30, 3)))
-
-
-def test_failure_traces_are_read(tmp_path):
-    path = tmp_path / "failures.csv"
-    path.write_text("group,seconds\n3,1.5\n\n0,20\n")
-    assert FailureTrace.read_csv(path).failures == ((3, 1_500_000_000), (0, 20_000_000_000))
-    for text, word in (
-        ("", "without failures"),
-        ("0,1\n1\n", "row 2"),
-        ("0,-4\n", "row 1"),
-        ("0,x\n", "row 1"),
-    ):
-        path.write_text(text)
-        with pytest.raises(SpareError, match=word):
-            FailureTrace.read_csv(path)
-    with pytest.raises(SpareError, match="cannot be read"):
-        FailureTrace.read_csv(tmp_path / "absent.csv")
-
-
 def test_the_gil_is_free_meanwhile():
     ticks = 0
     done = threading.Event()
@@ -485,24 +419,3 @@ def test_result_as_json():
     assert found["seeds"] == 3
     assert found["wall_time_s"] > 0
     assert sum(found["time_split"].values()) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("row", ["1.5,5", "1;5", "x,5", "1,x", "-1", "1,1e300", "1,nan"])
-def test_a_malformed_first_row_is_not_taken_for_names(tmp_path, row):
-    file = tmp_path / "trace.csv"
-    file.write_text(f"{row}\n2,6\n", encoding="utf-8")
-    with pytest.raises(SpareError, match="row 1"):
-        FailureTrace.read_csv(file)
-
-
-@pytest.mark.parametrize("head", ["\ufeff", "group,seconds\n", "\ufeffgroup,seconds\n"])
-def test_traces_with_names_and_byte_order_marks(tmp_path, head):
-    file = tmp_path / "trace.csv"
-    file.write_text(f"{head}1,5\n2,6\n", encoding="utf-8")
-    assert FailureTrace.read_csv(file).failures == ((1, 5 * 10**9), (2, 6 * 10**9))
-
-
-@pytest.mark.parametrize("name", ["layer_s", "mtbf_s", "restart_s", "repair_s"])
-def test_seconds_beyond_64_bits_are_refused(name):
-    with pytest.raises(SpareError, match="1e\\+300 s found"):
-        simulate(LifeOptions(**{name: 1e300}, steps=1))

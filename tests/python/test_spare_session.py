@@ -126,7 +126,8 @@ SEEDS = int(os.environ.get("PRISM_SPARE_SEEDS", "0"))
 
 def three_losses(seed: int, strike: Callable[..., Any] = fail) -> list[Injection]:
     """Three groups at random points of random steps, some in the recovery from another's loss; never all
-    hosts of a shard."""
+    hosts of a shard. Whom, at which visit of which point in which step, is the seed's alone to say; how far
+    the others are by then, and so whether a recovery is in that step or the next, is the machine's."""
     rng = random.Random(seed)
     hosts = golomb(8, 3).hosts()
     while True:
