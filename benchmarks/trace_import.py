@@ -2,7 +2,9 @@
 
 A synthetic trace, its events as torch writes them, at growing sizes, plain and gzipped; then, where
 PRISM_DATA (else ../shared/data beside the checkout) holds it, the import of an 8-rank job: reading,
-stitching and the graph. Times are processor time; memory is the peak of the reading process.
+stitching and the graph; and of the two jobs of the straggler analysis both commands, import and replay,
+start of Python included. Times are processor time, of commands wall time beside it; memory is the peak of
+the reading process.
 
     python benchmarks/trace_import.py [--json] [--megabytes LIST] [--repeats N] [--hta PYTHON]
 
@@ -133,6 +135,38 @@ def eight_ranks(paths: list[Path], repeats: int) -> dict[str, float] | None:
     }
 
 
+def both_commands(folder: Path, repeats: int) -> list[tuple[str, float, float]]:
+    """Of each job of the straggler analysis wall and processor time of import and replay together, the
+    least of the repeats."""
+    found = []
+    for job in ("AR", "ST"):
+        trace, meta = folder / f"trace-{job}.parquet", folder / f"meta-{job}.yaml"
+        if not trace.exists():
+            continue
+        runs = []
+        with tempfile.TemporaryDirectory() as out:
+            graph = str(Path(out) / "job.prism")
+            for _ in range(repeats):
+                begin, before = time.perf_counter(), os.times()
+                for command in (
+                    ["import", "straggler", str(trace), "--meta", str(meta), "-o", graph],
+                    ["replay", graph],
+                ):
+                    subprocess.run(
+                        [sys.executable, "-m", "prismcore", *command], check=True, stdout=subprocess.DEVNULL
+                    )
+                after = os.times()
+                used = (
+                    after.children_user
+                    + after.children_system
+                    - before.children_user
+                    - before.children_system
+                )
+                runs.append((time.perf_counter() - begin, used))
+        found.append((job, min(wall for wall, _ in runs), min(used for _, used in runs)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
@@ -151,8 +185,10 @@ def main() -> None:
     paths = sorted((DATA / "megatron_tp8").glob("kineto_rank*.json.gz"))
     set_of_8 = eight_ranks(paths, args.repeats)
     beside = side_by_side(args.hta, [str(p) for p in paths], args.repeats) if args.hta and paths else None
+    jobs = both_commands(DATA / "straggler", args.repeats)
     if args.json:
         found = {"rows": [asdict(row) for row in rows], "eight_ranks": set_of_8, "beside": beside}
+        found["straggler"] = [{"job": job, "wall_s": wall, "cpu_s": used} for job, wall, used in jobs]
         print(json.dumps(found))
         return
     print("   MB  gzip     events   MB/s  json MB/s  ratio  peak MiB")
@@ -172,6 +208,10 @@ def main() -> None:
         )
     for line in lines(beside) if beside else ():
         print(line)
+    for job, wall, used in jobs:
+        print(f"straggler {job}, import and replay: {wall:.2f} s, {used:.2f} s of processor time")
+    if not jobs:
+        print(f"straggler jobs: not run, {DATA / 'straggler'} is absent")
 
 
 if __name__ == "__main__":
