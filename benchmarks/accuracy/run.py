@@ -7,7 +7,7 @@ that is not there is left out with a reason. Writes results.json and results.md 
 source of the figures in README and docs/accuracy.md, and python/prismcore/report/accuracy_bands.json,
 which reports quote; with --only or --data only where --out says, all three: the folder is made, and files
 of an earlier run there are replaced.
-A module beside this file a data set, with ``rows(data) -> list[Row]``. Half a minute, and 25 minutes more
+A module beside this file a data set, with ``rows(data) -> list[Row]``. Half a minute, and 35 minutes more
 where the graphs of zero_gpu are not kept from an earlier run.
 """
 

@@ -162,3 +162,19 @@ def test_the_sample_of_the_measurements(zero):
     ways = {(j.tp, j.dp, j.pp) for j in jobs}
     assert all({(j.tp, j.dp, j.pp) for j in part} == ways for part in zero.split(chosen))
     assert dataclasses.is_dataclass(chosen[0])
+
+
+def test_jobs_drawn_beside_the_sample_are_others_and_the_same_each_time(zero):
+    sizes = [(h, layers, b) for h in range(1, 12) for layers in range(1, 12) for b in (1, 2)]
+    jobs = [
+        zero.Job(
+            gpus=2, global_batch=8, micro_batch=b, hidden=64 * h, heads=1, layers=layers, sequence=64, tp=1,
+            dp=2, pp=1, measured_ms=1.0,
+        )
+        for h, layers, b in sizes
+    ]  # fmt: skip
+    found = zero.drawn(jobs)
+    assert len({job.name for job in found}) == zero.MORE
+    assert not {job.name for job in found} & {job.name for job in zero.sample(jobs)}
+    assert zero.drawn(jobs) == found
+    assert zero.drawn(jobs, 5) == found[:5]
