@@ -63,4 +63,9 @@ struct NcclError : Error {
   using Error::Error;
 };
 
+// CUPTI is not there, is too old, or refuses: names the call, what it answered, and what to do.
+struct CuptiError : Error {
+  using Error::Error;
+};
+
 }  // namespace prism

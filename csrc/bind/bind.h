@@ -16,6 +16,7 @@ void init_cost(nb::module_& m);
 void init_engine(nb::module_& m);
 void init_kineto(nb::module_& m);
 void init_vgpu(nb::module_& m);
+void init_cupti(nb::module_& m);
 void init_spare(nb::module_& m);
 void init_spare_life(nb::module_& m);
 

@@ -53,6 +53,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("TraceError", e);
   } catch (const NcclError& e) {
     raise("NcclError", e);
+  } catch (const CuptiError& e) {
+    raise("CuptiError", e);
   } catch (const Error& e) {
     raise("PrismError", e);
   }

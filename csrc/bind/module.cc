@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
   prism::bind::init_engine(m);
   prism::bind::init_kineto(m);
   prism::bind::init_vgpu(m);
+  prism::bind::init_cupti(m);
   prism::bind::init_spare(m);
   prism::bind::init_spare_life(m);
 }

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "bind/bind.h"
+#include "bind/marks.h"
 #include "comm/host.h"
 #include "engine/exchange.h"
 #include "graph/graph.h"
@@ -24,10 +25,6 @@
 #include "vgpu/device/session.h"
 
 namespace prism::bind {
-namespace {
-
-using vgpu::OpenCommunicator;
-using vgpu::Session;
 
 MarkKind mark_of(std::string_view kind) {
   constexpr std::string_view kinds[] = {"iteration", "micro_batch", "phase"};
@@ -37,6 +34,11 @@ MarkKind mark_of(std::string_view kind) {
   throw GraphError("mark: found '" + std::string(kind) +
                    "', expected iteration, micro_batch or phase");
 }
+
+namespace {
+
+using vgpu::OpenCommunicator;
+using vgpu::Session;
 
 using CommunicatorTuple =
     std::tuple<std::uint32_t, std::string, std::uint32_t, std::uint32_t, nb::bytes>;

@@ -11,6 +11,7 @@ from typing import Any
 __all__ = [
     "CheckpointError",
     "CollectError",
+    "CuptiError",
     "DataError",
     "DeadlockError",
     "DivergenceError",
@@ -108,6 +109,10 @@ class OutOfMemoryError(PrismError):
 
 class MeasureError(PrismError):
     """A device cannot be measured as asked (no such device, taken, no memory, no torch)."""
+
+
+class CuptiError(PrismError):
+    """CUPTI, which records a real GPU, is not there, is too old, or refuses."""
 
 
 class TraceError(PrismError):
