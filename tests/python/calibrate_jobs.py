@@ -21,6 +21,9 @@ A100 = {
 PRODUCT = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 SPLIT = "void splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(float*)"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)"
+MIB = 1 << 20
+SIZES = (16 << 10, 256 << 10, 2 * MIB, 64 * MIB, 512 * MIB)
+ELEMENTS = (40_000, 100_000, 250_000)  # blocks
 CALL = 2_000  # ns that a launch takes, at the end of its gap
 
 
@@ -139,3 +142,23 @@ class Job:
             whole = json.dumps(header)[:-1] + f', "traceEvents": [{",".join(lines)}]}}'
             (folder / f"rank{rank}_trace.json").write_text(whole if damage is None else damage(whole))
         return folder
+
+
+def job_of(device, cluster, *, late=(0, 3000, 70_000, 0), gap=50_000, repeats=3):
+    """A job of all kinds of work."""
+    job = Job(device=device, cluster=cluster, late_ns=list(late), gap_ns=gap)
+    for _ in range(repeats):
+        for blocks in ELEMENTS:
+            job.kernel(ADD, blocks)
+            job.kernel(SOFTMAX, blocks)
+        job.product(4096, 4096, 1024)
+        job.product(8192, 2048, 4096, split_ns=10_000)
+        job.kernel("triton_poi_fused_7", 777, duration=43_210)
+        job.copy(32 * MIB)
+        job.synchronise()
+        for blocks in (1, 2, 3, 4, 5):  # short: the device waits for the host
+            job.kernel(ADD, blocks)
+        job.synchronise()
+        for size in SIZES * 2:
+            job.all_reduce(size)
+    return job

@@ -2,6 +2,10 @@
 
 import json
 
+from prismcore.traces.execution_trace import read_execution_trace_set
+
+SCHEMAS = ("1.0.1", "1.0.2-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.0.4")
+
 
 class Trace:
     """Nodes of one rank; ids as the observer gives them: from one counter, at the begin of each op."""
@@ -65,3 +69,52 @@ def kineto(path, rank, events, world=2):
     header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
     path.write_text(json.dumps({**header, "traceEvents": listed}))
     return path
+
+
+def read(paths):
+    return [trace for path in paths for trace in read_execution_trace_set([path])]
+
+
+def two_ranks(folder, schema="1.0.1", change=lambda rank, trace: None):
+    """Each: a product, an all-reduce that the next product waits for, and one more all-reduce."""
+    paths = []
+    for rank in range(2):
+        trace = Trace(schema)
+        group, tail = 7000 + rank, [2]
+        if schema != "1.0.1":
+            told = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2, "group_count": 1}
+            trace.groups(told if schema.startswith("1.1") else told | {"backend_id": group})
+        if schema.startswith("1.1"):
+            group, tail = ["0", "default_pg"], [0, 1, 2]
+        trace.product(512, 1024, 2048)
+        trace.call("allreduce", 3, group, rank, elements=1 << 20, tail=tail)
+        trace.wait(3, rank)
+        trace.product(512, 1024, 2048, thread=2)
+        trace.call("allreduce", 4, group, rank, elements=1 << 10, tail=tail)
+        trace.wait(4, rank)
+        change(rank, trace)
+        paths.append(trace.write(folder / f"et_rank{rank}.json"))
+    return paths
+
+
+def kineto_beside(folder, rank, *, index=1, late=0):
+    """A Kineto trace of :func:`two_ranks`; ``index``: what Ev Idx differs by, None: it is not in it."""
+    trace = json.loads((folder / f"et_rank{rank}.json").read_text())
+    events, at, number = [], 100 + late, 0
+    for node in trace["nodes"]:
+        args = {} if index is None else {"Ev Idx": node["rf_id"] + index}
+        args["Input type"] = ["Scalar" if "wait" in map(str, node["inputs"]) else "TensorList"]
+        events.append(("cpu_op", node["name"], at, at + 40, 500 + node["tid"], args))
+        launches = node["name"] == "aten::mm" or "allreduce" in map(str, node["inputs"])
+        if launches:
+            number += 1
+            mine = {"correlation": number, "device": 0}
+            events.append(("cuda_runtime", "cudaLaunchKernel", at + 5, at + 10, 500 + node["tid"], mine))
+            if node["name"] == "aten::mm":
+                span, name, stream = (at + 10, at + 30), "gemm", 7
+            else:
+                end = 200 * number + 100
+                span, name, stream = (at + 10, end), "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24
+            events.append(("kernel", name, *span, stream, {**mine, "stream": stream}))
+        at += 50
+    return kineto(folder / f"kineto_rank{rank}.json", rank, events)

@@ -1,13 +1,11 @@
 """Calibration: profiles come back from traces that follow them; what cannot be is refused."""
 
 import dataclasses
-import json
 
 import calibrate_jobs
-import cli_contract
 import numpy as np
 import pytest
-from calibrate_jobs import A100, ADD, PRODUCT, SOFTMAX, Job
+from calibrate_jobs import A100, ADD, ELEMENTS, MIB, PRODUCT, SIZES, SOFTMAX, Job, job_of
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ from prismcore.calibrate.collectives import fit_links
 from prismcore.calibrate.from_graph import samples_of_graph
 from prismcore.calibrate.from_traces import samples_of_traces
 from prismcore.calibrate.samples import CollectiveKey, CopyKey
-from prismcore.cli.main import main
 from prismcore.comm import collective_cost
 from prismcore.cost import KernelShape, kernel_cost
 from prismcore.errors import TraceError
@@ -25,29 +22,6 @@ from prismcore.graph import CopyDirection, DataType, Gemm, GraphBuilder, Kernel,
 from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.traces.kineto import read_kineto_set, stitch_kineto
-
-MIB = 1 << 20
-SIZES = (16 << 10, 256 << 10, 2 * MIB, 64 * MIB, 512 * MIB)
-ELEMENTS = (40_000, 100_000, 250_000)  # blocks
-
-
-def job_of(device, cluster, *, late=(0, 3000, 70_000, 0), gap=50_000, repeats=3):
-    job = Job(device=device, cluster=cluster, late_ns=list(late), gap_ns=gap)
-    for _ in range(repeats):
-        for blocks in ELEMENTS:
-            job.kernel(ADD, blocks)
-            job.kernel(SOFTMAX, blocks)
-        job.product(4096, 4096, 1024)
-        job.product(8192, 2048, 4096, split_ns=10_000)
-        job.kernel("triton_poi_fused_7", 777, duration=43_210)
-        job.copy(32 * MIB)
-        job.synchronise()
-        for blocks in (1, 2, 3, 4, 5):  # short: the device waits for the host
-            job.kernel(ADD, blocks)
-        job.synchronise()
-        for size in SIZES * 2:
-            job.all_reduce(size)
-    return job
 
 
 def samples_in(folder):
@@ -438,67 +412,6 @@ def test_jobs_of_different_devices_are_not_merged(tmp_path):
     assert {len(durations) for durations in both.kernels.values()} == {2}
     with pytest.raises(TraceError, match="no traces"):
         merged_samples([])
-
-
-def run(capsys, *args):
-    code = main(["calibrate", *map(str, args)])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
-def test_the_command(tmp_path, capsys):
-    folder = job_of(load_device("a100"), load_cluster("a100-8x")).write(tmp_path / "traces")
-    code, out, _ = run(capsys, folder, "-o", tmp_path / "own.toml", "--json")
-    assert code == 0
-    report = json.loads(out)
-    assert list(report) == cli_contract.CALIBRATE_KEYS
-    assert report["files"] == [
-        str(tmp_path / name) for name in ("own.toml", "own.kernels.csv", "own.cluster.toml")
-    ]
-    assert report["matched"]["table"] == pytest.approx(1)
-    assert {row["name"] for row in report["kernels"]} >= {"product", ADD, SOFTMAX, "triton_poi_fused_7"}
-    code, out, _ = run(capsys, folder, "-o", tmp_path / "own.toml")
-    assert code == 0
-    assert "next: prism replay JOB.prism --profile" in out
-    # a calibrated profile is a base like any other, and keeps its rows
-    code, out, _ = run(capsys, folder, "-o", tmp_path / "two.toml", "--base", tmp_path / "own.toml", "--json")
-    assert (code, json.loads(out)["base_cluster"]) == (0, None)
-    assert 'base = "own.toml"' in (tmp_path / "two.toml").read_text()
-    assert load_device(tmp_path / "two.toml").rows == load_device(tmp_path / "own.toml").rows
-
-
-PATHS = {"traces", "own.csv", "own.toml", "nowhere.json", "empty", "cut", "bare.toml"}
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (("traces", "-o", "own.csv"), 2, "expected a name that ends in .toml"),
-        (("nowhere.json", "-o", "own.toml"), 1, "nowhere.json"),
-        (("empty", "-o", "own.toml"), 1, "no *.json or *.json.gz found"),
-        (("traces", "-o", "own.toml", "--base", "h100"), 1, "expected those of NVIDIA H100"),
-        (("traces", "-o", "own.toml", "--base", "x100"), 1, "expected one of a100"),
-        (("traces", "-o", "own.toml", "--cluster", "x"), 1, "expected one of a100-8x"),
-        (("traces", "-o", "own.toml", "--least-samples", "99"), 1, "no kernel with at least 99 samples"),
-        (("traces", "-o", "own.toml", "--least-samples", "0"), 2, "whole number"),
-        (("cut", "-o", "own.toml"), 1, "rank0_trace.json"),
-        (("bare.toml", "-o", "bare.toml"), 1, "is also what would be read"),
-    ],
-)
-def test_what_the_command_refuses(tmp_path, capsys, args, code, words):
-    args = [str(tmp_path / a) if a in PATHS else a for a in args]
-    job = Job(device=load_device("a100"), cluster=load_cluster("a100-8x"), late_ns=[0])
-    for _ in range(3):
-        job.kernel(ADD, 100_000)
-    job.write(tmp_path / "traces")
-    job.write(tmp_path / "cut", damage=lambda text: text[: len(text) // 2])
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "bare.toml").write_text("")
-    found, out, err = run(capsys, *args)
-    assert (found, out) == (code, "")
-    assert words in err
-    assert err.count("\n") == 1
-    assert not list(tmp_path.glob("own*"))
 
 
 def test_names_of_products_follow_the_mode():

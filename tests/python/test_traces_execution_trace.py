@@ -4,9 +4,8 @@ import gzip
 import json
 import tarfile
 
-import numpy as np
 import pytest
-from execution_trace_jobs import Trace, kineto
+from execution_trace_jobs import SCHEMAS, Trace, kineto_beside, read, two_ranks
 from foreign_values import json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,44 +20,14 @@ from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import replay
 from prismcore.report.case import case_of
-from prismcore.traces.execution_trace import read_execution_trace_set
 from prismcore.traces.execution_trace_groups import communicators_of, place_ranks
-from prismcore.traces.execution_trace_link import link, matched_calls
 from prismcore.traces.execution_trace_ops import graph_of_execution_traces
-from prismcore.traces.kineto import read_kineto_set, stitch_kineto
 
 A100 = load_cluster("a100-8x")
-SCHEMAS = ("1.0.1", "1.0.2-chakra.0.0.4", "1.1.0-chakra.0.0.4", "1.1.1-chakra.0.0.4")
-
-
-def read(paths):
-    return [trace for path in paths for trace in read_execution_trace_set([path])]
 
 
 def graph_of(paths):
     return graph_of_execution_traces(read(paths), A100)
-
-
-def two_ranks(folder, schema="1.0.1", change=lambda rank, trace: None):
-    """Each: a product, an all-reduce that the next product waits for, and one more all-reduce."""
-    paths = []
-    for rank in range(2):
-        trace = Trace(schema)
-        group, tail = 7000 + rank, [2]
-        if schema != "1.0.1":
-            told = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2, "group_count": 1}
-            trace.groups(told if schema.startswith("1.1") else told | {"backend_id": group})
-        if schema.startswith("1.1"):
-            group, tail = ["0", "default_pg"], [0, 1, 2]
-        trace.product(512, 1024, 2048)
-        trace.call("allreduce", 3, group, rank, elements=1 << 20, tail=tail)
-        trace.wait(3, rank)
-        trace.product(512, 1024, 2048, thread=2)
-        trace.call("allreduce", 4, group, rank, elements=1 << 10, tail=tail)
-        trace.wait(4, rank)
-        change(rank, trace)
-        paths.append(trace.write(folder / f"et_rank{rank}.json"))
-    return paths
 
 
 def all_reduce_ns(bytes, members=(0, 1)):
@@ -215,44 +184,6 @@ def test_missing_ranks_are_told(tmp_path):
     replay(graph)
 
 
-def kineto_beside(folder, rank, *, index=1, late=0):
-    """A Kineto trace of :func:`two_ranks`; ``index``: what Ev Idx differs by, None: it is not in it."""
-    trace = json.loads((folder / f"et_rank{rank}.json").read_text())
-    events, at, number = [], 100 + late, 0
-    for node in trace["nodes"]:
-        args = {} if index is None else {"Ev Idx": node["rf_id"] + index}
-        args["Input type"] = ["Scalar" if "wait" in map(str, node["inputs"]) else "TensorList"]
-        events.append(("cpu_op", node["name"], at, at + 40, 500 + node["tid"], args))
-        launches = node["name"] == "aten::mm" or "allreduce" in map(str, node["inputs"])
-        if launches:
-            number += 1
-            mine = {"correlation": number, "device": 0}
-            events.append(("cuda_runtime", "cudaLaunchKernel", at + 5, at + 10, 500 + node["tid"], mine))
-            if node["name"] == "aten::mm":
-                span, name, stream = (at + 10, at + 30), "gemm", 7
-            else:
-                end = 200 * number + 100
-                span, name, stream = (at + 10, end), "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 24
-            events.append(("kernel", name, *span, stream, {**mine, "stream": stream}))
-        at += 50
-    return kineto(folder / f"kineto_rank{rank}.json", rank, events)
-
-
-@pytest.mark.parametrize("index", [1, 17, None])
-def test_with_kineto_times_are_measured_and_collectives_named(tmp_path, index):
-    paths = two_ranks(tmp_path)
-    files = [kineto_beside(tmp_path, rank, index=index, late=5 * rank) for rank in range(2)]
-    of = read_kineto_set(files)
-    assert link(read(paths), of) == []
-    traces = stitch_kineto(of)
-    assert traces.ops.communicators == [("group 0", (0, 1))]
-    collectives = traces.ops.kind == OpKind.ALL_REDUCE
-    assert traces.ops.bytes[collectives].tolist() == [4 << 20, 4 << 10] * 2
-    result = replay(traces.graph())
-    assert result.iteration_end_ns.tolist() == traces.measured_end_ns.tolist()
-    assert result.provenance["measured"] == 1
-
-
 def on_the_cpu(rank, trace):
     trace.groups({"pg_name": "0", "group_size": 2, "backend_config": "cpu:gloo"})
     trace.nodes = [node for node in trace.nodes if node["name"] != "record_param_comms"]
@@ -297,58 +228,6 @@ def test_a_folder_of_both_gives_each_reader_its_own(tmp_path, capsys):
     command[2] = str(tmp_path / "kineto_rank0.json")
     assert main(command) == 1
     assert "prism import kineto takes it" in capsys.readouterr().err
-
-
-def test_with_kineto_messages_have_two_sides_and_types(tmp_path):
-    """Kineto of torch before 2.3 says of a message no more than that something is sent or received."""
-    paths, files = [], []
-    for rank, name in enumerate(("send", "recv")):
-        trace = Trace("1.1.0-chakra.0.0.4")
-        trace.groups({"pg_name": "3", "pg_desc": "pp", "ranks": [0, 1], "group_size": 2})
-        events, at = [], 100 + 30 * rank
-        for number, elements in ((1, 1 << 20), (2, 1 << 10)):
-            trace.call(name, number, ["3", "pp"], 1 - rank, elements=elements)
-            args = {"Ev Idx": trace.records - 1 + 5, "Input type": ["TensorList"]}
-            events.append(("cpu_op", "record_param_comms", at, at + 40, 500, args))
-            mine = {"correlation": number, "device": 0, "stream": 24}
-            events.append(("cuda_runtime", "cudaLaunchKernel", at + 5, at + 10, 500, mine))
-            events.append(("kernel", "ncclDevKernel_SendRecv", at + 10, 200 * number + 100, 24, mine))
-            at += 200
-        paths.append(trace.write(tmp_path / f"et_rank{rank}.json"))
-        files.append(kineto(tmp_path / f"kineto_rank{rank}.json", rank, events))
-    of = read_kineto_set(files)
-    assert link(read(paths), of) == []
-    traces = stitch_kineto(of)
-    assert traces.warnings == []
-    graph = traces.graph()
-    for rank, kind in enumerate((OpKind.SEND, OpKind.RECV)):
-        ops = graph.ops(rank)
-        ops = ops[ops["kind"] >= OpKind.ALL_REDUCE]
-        assert ops["kind"].tolist() == [kind, kind]
-        assert ops["bytes"].tolist() == [4 << 20, 4 << 10]
-    assert replay(graph).iteration_end_ns.tolist() == traces.measured_end_ns.tolist()
-
-
-def test_calls_outside_the_kineto_trace_are_told(tmp_path):
-    paths = two_ranks(tmp_path)
-    files = [kineto_beside(tmp_path, rank, index=None) for rank in range(2)]
-    cut = json.loads(files[1].read_text())
-    cut["traceEvents"] = [e for e in cut["traceEvents"] if e["cat"] != "cpu_op" or e["ts"] < 350]
-    files[1].write_text(json.dumps(cut))
-    assert any(
-        "1 of 2 calls of torch.distributed" in text for text in link(read(paths), read_kineto_set(files))
-    )
-
-
-def test_ranks_with_one_of_both_are_told(tmp_path):
-    paths = two_ranks(tmp_path)
-    files = [kineto_beside(tmp_path, rank) for rank in range(2)]
-    warnings = link(read(paths[:1]), read_kineto_set(files))
-    assert any("ranks 1 have a Kineto trace and no execution trace" in text for text in warnings)
-    warnings = link(read(paths), read_kineto_set(files[:1]))
-    assert any("ranks 1 have an execution trace and no Kineto trace" in text for text in warnings)
-    with pytest.raises(TraceError, match="no rank has both"):
-        link(read(paths[:1]), read_kineto_set(files[1:]))
 
 
 def test_command_line(tmp_path, capsys):
@@ -497,30 +376,3 @@ def test_fixtures_of_all_schemas():
         replay(graph)
         assert warnings
     assert found == {"1.0.2": ([0], 2, 1, 10), "1.1.0": ([1], 2, 3, 21), "1.1.1": ([0], 1, 2, 0)}
-
-
-def test_megatron_linked_with_kineto():
-    traces = read(sorted(measured("megatron_tp8").glob("et_*")))
-    of = read_kineto_set(sorted(measured("megatron_tp8").glob("kineto_*")))
-    assert link(traces, of) == []
-    assert {len(matched_calls(t, k)) for t, k in zip(place_ranks(traces), of, strict=True)} == {170}
-    stitched = stitch_kineto(of)
-    collectives = stitched.ops.kind == OpKind.ALL_REDUCE
-    sizes, counts = np.unique(stitched.ops.bytes[collectives], return_counts=True)
-    assert dict(zip(sizes.tolist(), counts.tolist(), strict=True)) == {32768: 3 * 8, 64 << 20: 81 * 8}
-    assert stitched.ops.communicators == [("group 0", tuple(range(8)))]
-    result = replay(stitched.graph())
-    assert result.iteration_end_ns.tolist() == stitched.measured_end_ns.tolist()
-
-
-def test_dlrm_linked_by_thread():
-    traces = read([measured("dlrm_8") / "dlrm_pytorch_et.tar.gz"])
-    of = read_kineto_set([measured("dlrm_8") / "dlrm_kineto.tar.gz"])
-    assert link(traces, of) == []
-    stitched = stitch_kineto(of)
-    talks = stitched.ops.kind >= OpKind.ALL_REDUCE
-    assert set(stitched.meetings.size[talks].tolist()) == {8}
-    # The largest of the uneven exchange: 13,312 elements of 4 bytes that one rank sends or receives.
-    largest = max(call.bytes for trace in traces for call in trace.calls if call.number == 150)
-    assert largest in stitched.ops.bytes[talks].tolist()
-    assert replay(stitched.graph()).iteration_time_ns.tolist() == [20_823_000]
