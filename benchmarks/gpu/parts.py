@@ -190,7 +190,7 @@ def virtual(setting: Setting) -> dict[str, Any]:
     return {
         "peak_allocated_bytes": peaks.allocated_bytes,
         "peak_reserved_bytes": peaks.reserved_bytes,
-        "iteration_ns": list(replay(graph, device=device).iteration_time_ns[2:]),
+        "iteration_ns": replay(graph, device=device).iteration_time_ns[2:].tolist(),
         "kernels_of_table": use.found,
         "kernels_different": use.kernels,
         "provenance": _provenance(setting),

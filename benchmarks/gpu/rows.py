@@ -83,7 +83,8 @@ class Report:
     def add(self, row: Row) -> None:
         self.rows.append(row)
         beside = self._path.with_suffix(".part")
-        beside.write_text(json.dumps({**self._facts, "rows": [asdict(r) for r in self.rows]}, indent=1))
+        told = {**self._facts, "rows": [asdict(r) for r in self.rows]}
+        beside.write_text(json.dumps(told, indent=1, default=str))
         os.replace(beside, self._path)
         figures = ", ".join(f"{key} {_shown(value)}" for key, value in row.figures.items())
         print(
@@ -128,5 +129,5 @@ def _shown(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}"
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 90 else text[:87] + "..."
