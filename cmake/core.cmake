@@ -10,6 +10,9 @@ file(GLOB_RECURSE prism_core_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/csrc/kineto/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/spare/*.cc
   ${PROJECT_SOURCE_DIR}/csrc/vgpu/device/*.cc)
+# The kernels' image: built by nvcc, or none (device.cmake).
+list(FILTER prism_core_sources EXCLUDE REGEX "/csrc/device/none/")
+list(APPEND prism_core_sources ${prism_device_image})
 # Draws are the same on every machine, also where multiply and add could be fused.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/csrc/engine/jitter.cc PROPERTIES
   COMPILE_OPTIONS -ffp-contract=off)

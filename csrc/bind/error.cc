@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bind/bind.h"
+#include "device/driver_error.h"
 
 namespace prism::bind {
 namespace {
@@ -55,6 +56,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise("NcclError", e);
   } catch (const CuptiError& e) {
     raise("CuptiError", e);
+  } catch (const DriverError& e) {
+    raise_placed("DriverError", e);
   } catch (const Error& e) {
     raise("PrismError", e);
   }

@@ -15,6 +15,7 @@ __all__ = [
     "DataError",
     "DeadlockError",
     "DivergenceError",
+    "DriverError",
     "EmulateError",
     "GraphError",
     "GraphFormatError",
@@ -121,6 +122,14 @@ class TraceError(PrismError):
 
 class NcclError(PrismError):
     """The real NCCL is not there, or is not one that the NCCL door can call."""
+
+
+class DriverError(PrismError):
+    """A call of the CUDA driver failed, or the driver has no such call; the message names the call, CUDA's
+    name and number of the error, the rank and the op."""
+
+    rank: int = -1  #: in the world; -1: none
+    op: int = -1  #: number in the program of the rank; -1: none
 
 
 class RoutingError(PrismError):
