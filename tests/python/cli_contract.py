@@ -22,7 +22,7 @@ FLAGS = {
     "export memory-snapshot": "--help --json --output --rank -h -o",
     "stragglers": "--help --json -h",
     "calibrate": "--base --cluster --help --json --least-samples --output -h -o",
-    "profile": "--base --cluster --device --help --json --minutes --output --repeats --shape -h -o",
+    "profile": "--base --cluster --device --gpus --help --json --minutes --output --repeats --shape -h -o",
     "spare place": "--groups --help --json --kind --rack-groups --redundancy --seed -h",
     "spare plan": "--allreduce-s --checkpoint-s --checkpoint-steps --distribution --gpus --groups --help "
     "--jitter --job --json --layer-s --load-s --micro-batches --model --mtbf-s --plot "

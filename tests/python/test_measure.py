@@ -7,18 +7,30 @@ import sys
 import time
 
 import cli_contract
+import numpy as np
 import pytest
 
+from prismcore.calibrate import calibrate
 from prismcore.calibrate.samples import Spread
 from prismcore.cli.main import main
 from prismcore.collect import CollectOptions, collect
+from prismcore.comm import collective_cost
 from prismcore.errors import MeasureError
+from prismcore.graph import Kernel
 from prismcore.measure import PRESETS, LayerShape, MeasureOptions, parse_shape
+from prismcore.measure.measure import _collectives as collectives_of
 from prismcore.measure.samples import samples_of_report
+from prismcore.profiles.cluster import load_cluster
 from prismcore.profiles.device import load_device
 from prismcore.replay import replay
 from prismcore.report.table_use import table_use
 
+H100 = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "compute_capability": [9, 0],
+    "sms": 132,
+    "memory_bytes": 84_986_691_584,
+}
 SHAPE = "hidden=1024,heads=16,sequence=512,vocab=4096"
 
 # A device that no profile ships for: all that prism profile measures is another than the base's.
@@ -118,9 +130,32 @@ def test_events_and_kernels_tell_the_same(profiled):
 
 
 @pytest.mark.torch
+def test_collectives_of_several_gpus_come_back(tmp_path):
+    """Of a cluster with other links than the one that is extended."""
+    (tmp_path / "links.toml").write_text(
+        'base = "h100-8x"\n[one_node.calibration.bandwidth_efficiency]\nsimple = 0.7\n'
+    )
+    options = MeasureOptions(device="virtual:h100", cluster=tmp_path / "links.toml", gpus=8, repeats=3)
+    found = collectives_of(options, {"device": {}, "dropped": []}, tmp_path / "report.json")
+    told = report([], collectives=found, device=H100)
+    samples = samples_of_report(told, None)
+    samples.kernels = {Kernel(name="one"): np.full(3, 1000)}
+    own = calibrate(samples, base="h100", cluster="h100-8x").cluster
+    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+        (key,) = (k for k in samples.collectives if k.kind.name.lower() == kind and k.bytes == 1 << 28)
+        measured = int(np.median(samples.collectives[key]))
+        cost, plain = (
+            collective_cost(kind, key.bytes, key.members, cluster=c.to_core()).duration_ns
+            for c in (own, load_cluster("h100-8x"))
+        )
+        assert cost == pytest.approx(measured, rel=0.05)
+        assert plain < 0.85 * measured
+
+
+@pytest.mark.torch
 def test_what_there_is_no_time_for_is_named(tmp_path, capfd):
     out = tmp_path / "short.toml"
-    command = ["profile", "-o", str(out), "--device", "virtual:a100", "--minutes", "0.1"]
+    command = ["profile", "-o", str(out), "--device", "virtual:a100", "--minutes", "0.02"]
     assert main([*command, "--shape", "70b-tp8"]) == 0
     said = capfd.readouterr()
     assert "no time was left for" in said.err + said.out
@@ -142,7 +177,7 @@ def test_without_a_gpu_one_line_says_what_to_do(tmp_path, capfd):
     [
         (["--device", "cuda:x"], 1, "expected cuda, cuda:N, virtual:NAME or a file"),
         (["--device", "virtual:h900"], 1, "h900"),
-        (["--device", "cuda", "--cluster", "h100-8x"], 1, "expected it with a virtual device alone"),
+        (["--gpus", "0"], 2, "expected"),
         (["--minutes", "0"], 2, "expected minutes from"),
         (["--shape", "9b"], 2, "expected one of 8b"),
         (["--shape", "hidden=100,heads=3"], 2, "expected a multiple"),

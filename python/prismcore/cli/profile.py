@@ -33,7 +33,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "profile",
         help="measure a GPU and write its device profile",
         description="Run the kernels of transformer layers, copies and calls on a GPU and write what they "
-        "take as a device profile: NAME.toml and NAME.kernels.csv, which extend another profile.",
+        "take as a device profile: NAME.toml and NAME.kernels.csv, and of several GPUs NAME.cluster.toml, "
+        "which extend others.",
     )
     parser.add_argument(
         "-o",
@@ -75,7 +76,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--cluster",
         default=None,
         metavar="NAME|FILE",
-        help="cluster profile that a virtual device belongs to; default: the base's",
+        help="cluster profile to extend, which a virtual device belongs to; default: the base's",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=parsing.whole_number(1, 64),
+        default=None,
+        metavar="N",
+        help="GPUs of this machine to measure collectives between; default: all, of a virtual device one",
     )
     parser.add_argument(
         "--repeats",
@@ -117,23 +125,23 @@ def run(args: argparse.Namespace) -> int:
 
     begin = time.perf_counter()
     virtual = args.device.partition(":")[0] != "cuda"
-    if args.cluster is not None and not virtual:
-        raise MeasureError(f"--cluster found with {args.device}, expected it with a virtual device alone")
     base = args.base or (args.device if virtual else None)
-    check_targets(args.output, base=base, cluster=None)
+    check_targets(args.output, base=base, cluster=args.cluster)
     options = MeasureOptions(
         device=args.device,
         cluster=_cluster(args.cluster, base) if virtual and base else None,
         seconds=60 * args.minutes,
         shapes=args.shape or tuple(PRESETS.values()),
         repeats=args.repeats,
+        gpus=args.gpus,
     )
     with output.terminated_as_interrupt():
         with output.stdout_kept_clean():
             measured = measure(options)
         facts = {key: value for key, value in measured.facts.items() if key in _FACTS}
-        calibrated = calibrate(measured.samples, base=base, facts=facts)
-        check_targets(args.output, base=calibrated.base, cluster=None)
+        cluster = args.cluster if measured.samples.collectives else None
+        calibrated = calibrate(measured.samples, base=base, cluster=cluster, facts=facts)
+        check_targets(args.output, base=calibrated.base, cluster=calibrated.base_cluster)
         with interrupts.held():
             files = [str(path) for path in calibrated.save(args.output)]
     warnings = [*measured.warnings, *_missing(measured), *calibrated.warnings]
@@ -218,7 +226,8 @@ def _show(
     for table in report.tables(calibrated, SHOWN_KERNELS):
         output.show("", table)
     output.show_warnings(warnings)
-    output.show("", f"next: prism replay JOB.prism --profile {shlex.quote(files[0])}")
+    cluster = f" --cluster {shlex.quote(files[2])}" if len(files) > 2 else ""
+    output.show("", f"next: prism replay JOB.prism --profile {shlex.quote(files[0])}{cluster}")
 
 
 def _scatter(measured: Measured) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,7 @@ from prismcore.calibrate import Samples
 from prismcore.collect import CollectOptions, collect
 from prismcore.errors import CollectError, MeasureError, RankFailedError
 from prismcore.graph import Graph
+from prismcore.launch.environment import rank_environment
 from prismcore.launch.processes import kill_group
 from prismcore.measure.findings import Timing, timings
 from prismcore.measure.samples import samples_of_report
@@ -27,6 +30,9 @@ __all__ = ["MeasureOptions", "Measured", "measure"]
 _PROGRAM: Final = "prismcore.measure.program"
 _GRACE_S: Final = 60.0  # beyond the time that was given, for imports and the end
 _SHOWN: Final = 300
+_COLLECTIVES: Final = "prismcore.measure.collectives"
+_COLLECTIVES_SHARE: Final = 0.2  # of the time
+_MOST_GPUS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +41,8 @@ class MeasureOptions:
 
     ``device``: ``cuda``, ``cuda:N``, or a virtual one (``virtual:NAME`` or a TOML file). ``cluster``: file of
     the cluster profile of a virtual one; None: the one that belongs to it. ``seconds``: of the measuring
-    program, its imports left out. ``shapes``: most wanted first.
+    program, its imports left out. ``shapes``: most wanted first. ``gpus``:
+    of this machine, that collectives are measured between; None: all that CUDA shows, one where virtual.
 
     Raises:
         MeasureError: a device that cannot be, or no time.
@@ -46,12 +53,15 @@ class MeasureOptions:
     seconds: float = 300.0
     shapes: Sequence[LayerShape] = tuple(PRESETS.values())
     repeats: int = 7
+    gpus: int | None = None
 
     def __post_init__(self) -> None:
         if self.is_real and self.index is None:
             raise MeasureError(f"device {self.device!r} found, expected cuda, cuda:N, virtual:NAME or a file")
         if self.seconds <= 0:
             raise MeasureError(f"{self.seconds:g} s found, expected a time above 0")
+        if self.gpus is not None and not 1 <= self.gpus <= _MOST_GPUS:
+            raise MeasureError(f"{self.gpus} GPUs found, expected 1 to {_MOST_GPUS}")
         if self.repeats < 3:
             raise MeasureError(f"{self.repeats} repeats found, expected 3 or more")
 
@@ -90,17 +100,22 @@ def measure(options: MeasureOptions) -> Measured:
     """
     if importlib.util.find_spec("torch") is None:
         raise MeasureError("no torch found, expected one built for CUDA: pip install 'prismcore[torch]'")
+    alone = options.gpus == 1 or (options.gpus is None and not options.is_real)
+    seconds = options.seconds * (1.0 if alone else 1 - _COLLECTIVES_SHARE)
     with tempfile.TemporaryDirectory(prefix="prism-profile-") as folder:
         out, traces = Path(folder) / "report.json", Path(folder) / "traces"
+        arguments = [*_arguments(options, out), "--seconds", str(seconds)]
         if options.is_real:
             traces.mkdir()
             graph = None
-            _run_real(options, out, traces)
+            arguments += ["--traces", str(traces), "--index", str(options.index)]
+            _run_real(options, _PROGRAM, arguments, out, ranks=[{}], seconds=seconds)
         else:
-            graph = _run_virtual(options, out)
+            graph = _run_virtual(options, _PROGRAM, arguments, out, world=1, seconds=seconds)
         report = _read(out)
         if report is None or "error" in report:
             raise _failure(options, report)
+        report["collectives"] = _collectives(options, report, Path(folder) / "collectives.json")
         samples = samples_of_report(report, graph)
     return Measured(
         samples=samples,
@@ -113,23 +128,52 @@ def measure(options: MeasureOptions) -> Measured:
 
 
 def _arguments(options: MeasureOptions, out: Path) -> list[str]:
-    words = ["--out", str(out), "--seconds", str(options.seconds), "--repeats", str(options.repeats)]
+    words = ["--out", str(out), "--repeats", str(options.repeats)]
     return [*words, *(word for shape in options.shapes for word in ("--shape", shape.text()))]
 
 
-def _run_virtual(options: MeasureOptions, out: Path) -> Graph | None:
-    """None where the program failed and says why in its report."""
+def _collectives(options: MeasureOptions, report: dict[str, Any], out: Path) -> list[dict[str, Any]]:
+    """Of all GPUs; none where there is one, or they fail: then ``dropped`` says so."""
+    gpus = options.gpus or (report["device"]["devices"] if options.is_real else 1)
+    if gpus < 2:
+        return []
+    seconds = options.seconds * _COLLECTIVES_SHARE
+    arguments = ["--out", str(out), "--repeats", str(options.repeats), "--seconds", str(seconds)]
+    try:
+        if options.is_real:
+            port = str(_free_port())
+            ranks = [{**rank_environment(r, gpus, gpus), "MASTER_PORT": port} for r in range(gpus)]
+            _run_real(options, _COLLECTIVES, arguments, out, ranks=ranks, seconds=seconds)
+        else:
+            _run_virtual(options, _COLLECTIVES, arguments, out, world=gpus, seconds=seconds)
+        found = _read(out)
+    except (MeasureError, CollectError) as error:
+        report["dropped"].append({"point": f"collectives of {gpus} GPUs", "why": str(error)})
+        return []
+    return [] if found is None else list(found["collectives"])
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def _run_virtual(
+    options: MeasureOptions, program: str, arguments: list[str], out: Path, *, world: int, seconds: float
+) -> Graph | None:
+    """Rank 0 of the program. None where it failed and says why in its report."""
     try:
         return collect(
             CollectOptions(
-                command=["-m", _PROGRAM, *_arguments(options, out)],
-                world_size=1,
+                command=["-m", program, *arguments],
+                world_size=world,
                 device=options.device,
                 cluster=options.cluster,
-                ranks="all",
+                ranks="0",
                 slots=1,
                 iterations=1,
-                rank_timeout_s=options.seconds + _GRACE_S,
+                rank_timeout_s=seconds + _GRACE_S,
             )
         ).graph
     except RankFailedError:
@@ -138,24 +182,44 @@ def _run_virtual(options: MeasureOptions, out: Path) -> Graph | None:
         raise
 
 
-def _run_real(options: MeasureOptions, out: Path, traces: Path) -> None:
-    command = [sys.executable, "-m", _PROGRAM, *_arguments(options, out)]
-    command += ["--traces", str(traces), "--index", str(options.index), "--parent", str(os.getpid())]
+def _run_real(
+    options: MeasureOptions,
+    program: str,
+    arguments: list[str],
+    out: Path,
+    *,
+    ranks: Sequence[Mapping[str, str]],
+    seconds: float,
+) -> None:
+    """One process for each of ``ranks``, which are their environments."""
+    command = [sys.executable, "-m", program, *arguments, "--parent", str(os.getpid())]
+    deadline = time.monotonic() + seconds + _GRACE_S
+    children: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
-        )
         try:
-            status = child.wait(timeout=options.seconds + _GRACE_S)
+            for environment in ranks:
+                children.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=said,
+                        start_new_session=True,
+                        env={**os.environ, **environment},
+                    )
+                )
+            statuses = [child.wait(timeout=max(deadline - time.monotonic(), 0.1)) for child in children]
         except subprocess.TimeoutExpired:
             raise MeasureError(
                 f"{options.device}: the measuring program did not end {_GRACE_S:g} s after its time, "
                 "expected a device that answers (nvidia-smi tells)"
             ) from None
         finally:
-            if child.poll() is None:
-                kill_group(child.pid, leader_lives=True)
-                child.wait()
+            for child in children:
+                if child.poll() is None:
+                    kill_group(child.pid, leader_lives=True)
+                    child.wait()
+        status = next((status for status in statuses if status), 0)
         if status and _read(out) is None:
             said.seek(max(said.seek(0, os.SEEK_END) - 4096, 0))
             lines = said.read().decode("utf-8", "replace").strip().splitlines()

@@ -26,6 +26,8 @@ from prismcore.measure.points import Call, Point, points
 from prismcore.measure.shapes import LayerShape, parse_shape
 from prismcore.measure.timing import Cover, timed
 
+__all__ = ["main", "write_report"]
+
 PROFILED = 5  # launches of each call under the profiler
 _RESERVE = 0.06  # of the time, to end in
 
@@ -163,7 +165,8 @@ def _failure(error: BaseException) -> dict[str, str]:
     return {"kind": kind, "text": str(error).splitlines()[0] if str(error) else type(error).__name__}
 
 
-def _write(path: Path, report: dict[str, Any]) -> None:
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """The file is whole or not there."""
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(report), encoding="utf-8")
     os.replace(beside, path)
@@ -185,16 +188,16 @@ def main() -> int:
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if args.index >= found:
         text = f"torch {torch.__version__} finds {found}" + (f", {args.index} was asked" if found else "")
-        _write(args.out, {"error": {"kind": "no_device", "text": text}})
+        write_report(args.out, {"error": {"kind": "no_device", "text": text}})
         return 1
     program = _Program(args)
     try:
         torch.cuda.set_device(args.index)
         program.run()
     except RuntimeError as error:  # torch's: the device is taken, broken, or has no memory left
-        _write(args.out, {"error": _failure(error)})
+        write_report(args.out, {"error": _failure(error)})
         return 1
-    _write(args.out, program.report)
+    write_report(args.out, program.report)
     prismcore.mark_iteration()
     return 0
 

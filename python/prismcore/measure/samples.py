@@ -9,9 +9,9 @@ import numpy as np
 from prismcore.calibrate import Samples, merged_samples
 from prismcore.calibrate.from_graph import samples_of_graph
 from prismcore.calibrate.from_traces import samples_of_traces
-from prismcore.calibrate.samples import CopyKey, FoundDevice, Ints
+from prismcore.calibrate.samples import CollectiveKey, CopyKey, FoundDevice, Ints
 from prismcore.errors import TraceError
-from prismcore.graph import CopyDirection, DataType, Gemm, Graph, Kernel, Provenance
+from prismcore.graph import CopyDirection, DataType, Gemm, Graph, Kernel, OpKind, Provenance
 from prismcore.measure.shapes import parse_shape
 from prismcore.traces.kineto import read_kineto_set
 
@@ -35,7 +35,14 @@ def samples_of_report(report: dict[str, Any], graph: Graph | None) -> Samples:
         sms=device["sms"],
         memory_bytes=device["memory_bytes"],
     )
-    samples.collectives = {}
+    samples.collectives = {
+        CollectiveKey(
+            kind=OpKind[entry["kind"].upper()],
+            bytes=entry["bytes"],
+            members=tuple(range(entry["ranks"])),
+        ): _ints(entry["durations_ns"])
+        for entry in report.get("collectives", ())
+    }
     samples.collectives_left_out = {}
     samples.copies = {
         CopyKey(
