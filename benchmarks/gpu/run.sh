@@ -23,10 +23,11 @@ if ! fits; then
       export PYTHONPATH=$site:${PYTHONPATH#"$root/python:"}
       unpack "$wheel"
     elif command -v cmake >/dev/null; then
+      mkdir -p "$root/build"
       echo "building the core (about 2 minutes; a wheel in dist/ saves them)" >&2
       (cd "$root" && cmake --preset release -DPython_EXECUTABLE="$(command -v "$python")" &&
-        cmake --build --preset release -j) >"$root/build-gpu.log" 2>&1 ||
-        echo "the build failed: $root/build-gpu.log" >&2
+        cmake --build --preset release -j) >"$root/build/gpu.log" 2>&1 ||
+        echo "the build failed: $root/build/gpu.log" >&2
     fi
   fi
 fi

@@ -39,6 +39,7 @@ def points(shape: LayerShape) -> Iterator[Point]:
     yield from _elements(shape, dtype)
     yield from _vocabulary(shape, dtype)
     yield from _optimizer(shape, dtype)
+    yield from _gradients(shape, dtype)
     yield from _sums(shape, dtype)
 
 
@@ -281,6 +282,34 @@ def _optimizer(shape: LayerShape, dtype: torch.dtype) -> Iterator[Point]:
         return calls
 
     yield Point(name="adamw", family="optimizer", make=step)
+
+
+def _gradients(shape: LayerShape, dtype: torch.dtype) -> Iterator[Point]:
+    """What a trainer does with each weight's gradient: summed in float32, cleared, its norm, cast."""
+    own_qkv = (shape.own_heads + 2 * shape.own_kv_heads) * shape.head
+    own_ffn = shape.ffn // shape.tp
+    sizes = {
+        "qkv": own_qkv * shape.hidden,
+        "attention_out": shape.own_heads * shape.head * shape.hidden,
+        "fc1": own_ffn * shape.hidden,
+        "fc1_gated": 2 * own_ffn * shape.hidden,
+        "norm": shape.hidden,
+        "vocabulary": shape.own_vocab * shape.hidden,
+    }
+
+    def gradients(size: int) -> dict[str, Call]:
+        main, own = _new(size, dtype=torch.float32), _new(size, dtype=dtype)
+        return {
+            "sum": lambda: main.add_(own),
+            "zero": main.zero_,
+            "zero_own": own.zero_,
+            "norm": lambda: torch.norm(main, 2.0),
+            "from_main": lambda: own.copy_(main),
+            "to_main": lambda: main.copy_(own),
+        }
+
+    for name, size in sizes.items():
+        yield Point(name=f"gradient.{name}", family="elementwise", make=partial(gradients, size))
 
 
 def _sums(shape: LayerShape, dtype: torch.dtype) -> Iterator[Point]:
