@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 SAME_BUILD := -C build-dir=build/release -C cmake.define.PRISM_WARNINGS_AS_ERRORS=ON
 .NOTPARALLEL:
 
-.PHONY: help deps venv build install types test test-cpp test-python fuzz soak sanitize lint format demo bench clean
+.PHONY: help deps venv kernels build install types test test-cpp test-python fuzz soak sanitize lint format demo bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -33,6 +33,22 @@ build: deps venv ## compile into the tree (PYTHONPATH=python), with the C++ test
 	@echo '>> compiling the C++ core and its tests into the tree: about 3 minutes on 2 cores the first time'
 	cmake --preset release -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 	cmake --build --preset release
+
+# Of one CUDA version: another cudafe or ptxas beside nvcc fails in strange ways.
+NVCC := build/nvcc
+NVCC_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+$(NVCC)/bin/nvcc:
+	@echo '>> once: nvcc in $(NVCC), about 200 MB to download'
+	$(PYTHON) -m venv $(NVCC)/venv
+	$(NVCC)/venv/bin/python -m pip install -q $(NVCC_PACKAGES)
+	@mkdir -p $(NVCC)/bin
+	@found=$$(ls -d $$PWD/$(NVCC)/venv/lib/python*/site-packages/nvidia/cu13/bin/nvcc) && \
+	  printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$found" > $@.new && chmod +x $@.new "$$found" && mv $@.new $@
+
+kernels: deps venv $(NVCC)/bin/nvcc ## the kernels for real GPUs, with an nvcc of its own (PyPI), and their tests
+	cmake --preset release -DPython_EXECUTABLE=$(CURDIR)/$(PY) -DPRISM_KERNELS=ON -DPRISM_NVCC=$(CURDIR)/$(NVCC)/bin/nvcc
+	cmake --build --preset release --target prism_tests
+	ctest --preset release -R '^(kernel_image|hold|driver)$$'
 
 test-cpp: build
 	ctest --preset release
