@@ -36,7 +36,7 @@ build: deps venv ## compile into the tree (PYTHONPATH=python), with the C++ test
 
 # Of one CUDA version: another cudafe or ptxas beside nvcc fails in strange ways.
 NVCC := build/nvcc
-NVCC_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+NVCC_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
 $(NVCC)/bin/nvcc:
 	@echo '>> once: nvcc in $(NVCC), about 200 MB to download'
 	$(PYTHON) -m venv $(NVCC)/venv
