@@ -99,6 +99,7 @@ class RankRun:
         self._started = time.perf_counter()
         self._pid = os.getpid()
         self._last_word = threading.Lock()
+        self._variables: dict[str, Any] = {}
         self._store = GhostStore(job.world_size, lambda: call_sites.here(job.folder))
         self._groups = GroupTable()
         self._host_groups = HostGroups(job.world_size, lambda: call_sites.here(job.folder))
@@ -162,10 +163,11 @@ class RankRun:
     def _run_program(self) -> None:
         program = self.job.program
         sys.argv[:] = [str(program.path), *program.arguments]  # modules may have taken it by value
+        # Its variables are kept: whether Python frees them now or at the end of the process is no op of its.
         if program.module is not None:
-            runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+            self._variables = runpy.run_module(program.module, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(str(program.path), run_name="__main__")
+            self._variables = runpy.run_path(str(program.path), run_name="__main__")
 
     def _store_in_front(self) -> None:
         """Every way to a store of torch's ends at the ghost store: env://, tcp://, TCPStore(...)."""
