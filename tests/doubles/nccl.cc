@@ -26,8 +26,8 @@ struct State {
 };
 
 State& state() {
-  static auto* state = new State;
-  return *state;
+  static State state;  // ends with the library
+  return state;
 }
 
 template <class... Arguments>
