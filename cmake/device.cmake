@@ -14,28 +14,51 @@ if(NOT PRISM_KERNELS STREQUAL "OFF")
       set(version ${CMAKE_MATCH_1})
     endif()
   endif()
-  if(version VERSION_GREATER_EQUAL 12.8)  # the first that knows sm_100
-    message(STATUS "Kernels for real GPUs: nvcc ${version}, ${PRISM_NVCC}")
-    set(prism_kernel_targets sm_80 sm_90 sm_100 compute_80)
-  elseif(PRISM_KERNELS STREQUAL "ON")
-    message(FATAL_ERROR "PRISM_KERNELS=ON: no nvcc of CUDA 12.8 or later (found: ${PRISM_NVCC} ${version}): `make kernels` installs one into build/nvcc, or set PRISM_NVCC")
-  else()
-    message(STATUS "Kernels for real GPUs: none, no nvcc of CUDA 12.8 or later")
-  endif()
-endif()
-if(prism_kernel_targets)
   set(codes "")
-  foreach(target IN LISTS prism_kernel_targets)
+  foreach(target IN ITEMS sm_80 sm_90 sm_100 compute_80)
     string(REPLACE "sm_" "compute_" virtual ${target})
     list(APPEND codes -gencode arch=${virtual},code=${target})
   endforeach()
+  # It may be there and not work: parts missing, or a host compiler that it does not take.
+  set(why "no nvcc found, expected that of CUDA 12.8 or later")
+  if(PRISM_NVCC)
+    set(why "${PRISM_NVCC} is of CUDA ${version}, expected 12.8 or later")
+  endif()
+  if(version VERSION_GREATER_EQUAL 12.8)  # the first that knows sm_100
+    if(NOT PRISM_NVCC_WORKS STREQUAL PRISM_NVCC)
+      file(WRITE ${PROJECT_BINARY_DIR}/nvcc_works.cu "#include <cuda_fp8.h>\n__global__ void nothing() {}\n")
+      execute_process(COMMAND ${PRISM_NVCC} --fatbin -std=c++20 ${codes} nvcc_works.cu -o nvcc_works.fatbin
+        WORKING_DIRECTORY ${PROJECT_BINARY_DIR} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
+      if(result EQUAL 0)
+        set(PRISM_NVCC_WORKS ${PRISM_NVCC} CACHE INTERNAL "The nvcc that was tried")
+      endif()
+    endif()
+    if(PRISM_NVCC_WORKS STREQUAL PRISM_NVCC)
+      set(prism_kernel_targets ${codes})
+    else()
+      set(why "${PRISM_NVCC} does not compile: ${text}")
+    endif()
+  endif()
+  if(prism_kernel_targets)
+    message(STATUS "Kernels for real GPUs: nvcc ${version}, ${PRISM_NVCC}")
+  elseif(PRISM_KERNELS STREQUAL "ON")
+    message(FATAL_ERROR "PRISM_KERNELS=ON: ${why}; `make kernels` installs one into build/nvcc, or set PRISM_NVCC")
+  else()
+    message(STATUS "Kernels for real GPUs: none, ${why}")
+  endif()
+endif()
+if(prism_kernel_targets)
+  set(strict "")
+  if(PRISM_WARNINGS_AS_ERRORS)
+    set(strict -Werror all-warnings -Xptxas -Werror)
+  endif()
   set(image ${PROJECT_BINARY_DIR}/kernels.fatbin)
   set(prism_device_image ${PROJECT_BINARY_DIR}/kernels.cc)
   file(GLOB kernel_sources CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/csrc/device/kernels/*.cu ${PROJECT_SOURCE_DIR}/csrc/device/kernels/*.h)
   add_custom_command(OUTPUT ${prism_device_image}
-    COMMAND ${PRISM_NVCC} --fatbin -std=c++20 -no-compress -Werror all-warnings
-      -Xptxas -warn-spills -Xptxas -Werror ${codes} -I${PROJECT_SOURCE_DIR}/csrc
+    COMMAND ${PRISM_NVCC} --fatbin -std=c++20 -no-compress -Xptxas -warn-spills ${strict} ${prism_kernel_targets}
+      -I${PROJECT_SOURCE_DIR}/csrc
       ${PROJECT_SOURCE_DIR}/csrc/device/kernels/all.cu -o ${image}
     COMMAND ${CMAKE_COMMAND} -D IMAGE=${image} -D SOURCE=${prism_device_image}
       -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake

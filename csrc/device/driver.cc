@@ -24,13 +24,6 @@ std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-std::string of_whom(const Place& place) {
-  std::string text;
-  if (place.rank >= 0) text += ", rank " + std::to_string(place.rank);
-  if (place.op >= 0) text += ", op " + std::to_string(place.op);
-  return text;
-}
-
 const char* what_to_do(int result) {
   switch (result) {
     case out_of_memory:
@@ -66,6 +59,13 @@ const char* what_to_do(int result) {
 
 }  // namespace
 
+std::string Place::text() const {
+  std::string text;
+  if (rank >= 0) text += ", rank " + std::to_string(rank);
+  if (op >= 0) text += ", op " + std::to_string(op);
+  return text;
+}
+
 const char* symbol_of(Call call) noexcept { return row_of(call).symbol; }
 
 Driver::Driver(std::string library) : library_(std::move(library)) {
@@ -96,7 +96,7 @@ void Driver::missing(Call call, const Place& place) const {
   const int have = version();
   throw DriverError(std::string(row.symbol) + ": not in " + library_ +
                         (have > 0 ? ", a driver of CUDA " + cuda_version(have) : std::string()) +
-                        of_whom(place) + ": it needs a driver of CUDA " + cuda_version(row.since) +
+                        place.text() + ": it needs a driver of CUDA " + cuda_version(row.since) +
                         " or later",
                     row.symbol, not_found, place.rank, place.op);
 }
@@ -104,7 +104,7 @@ void Driver::missing(Call call, const Place& place) const {
 void Driver::failed(Call call, int result, const Place& place) const {
   const char* symbol = row_of(call).symbol;
   throw DriverError(std::string(symbol) + ": " + name_of(result) + " (" + std::to_string(result) +
-                        ")" + of_whom(place) + ": " + what_to_do(result),
+                        ")" + place.text() + ": " + what_to_do(result),
                     symbol, result, place.rank, place.op);
 }
 

@@ -17,6 +17,8 @@ namespace prism::device {
 struct Place {
   std::int64_t rank = -1;  // in the world; -1: none
   std::int64_t op = -1;    // number in the program of the rank; -1: none
+
+  std::string text() const;  // ", rank 3, op 17"; empty: nobody's
 };
 
 class Driver {

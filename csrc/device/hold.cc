@@ -66,8 +66,8 @@ std::optional<Holds::Ticket> Holds::take(void* stream, const Place& place) {
     if (is_free(slot)) return Ticket{slot, ++slots_[slot].number};
   }
   throw DriverError("a stream cannot be held: all " + std::to_string(slots_.size()) +
-                        " holds are in use, rank " + std::to_string(place.rank) + ", op " +
-                        std::to_string(place.op) + ": fewer streams or ops at the same time",
+                        " holds are in use" + place.text() +
+                        ": hold fewer streams or ops at the same time, or make more room",
                     symbol_of(Call::wait_value32), out_of_memory, place.rank, place.op);
 }
 

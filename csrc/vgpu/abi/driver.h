@@ -4,19 +4,12 @@
 
 #include <cstdint>
 
+#include "device/abi.h"
+
 namespace prism::abi::driver {
 
-enum Result : int {
-  success = 0,
-  invalid_value = 1,
-  out_of_memory = 2,
-  invalid_device = 101,
-  invalid_context = 201,
-  invalid_handle = 400,
-  not_found = 500,
-  not_ready = 600,
-  not_supported = 801,
-};
+using Result = device::Result;
+using enum device::Result;
 
 enum PointerAttribute : int {
   pointer_memory_type = 2,
