@@ -106,21 +106,9 @@ TEST_CASE("every entry of the table is found and does its work") {
 
 TEST_CASE("an error of every call is told with call, code, rank and op, and nothing stays taken") {
   const DriverDouble the;
-  call_everything(the.driver);
-  const std::vector<std::string> names = the.names();
-  std::size_t failures = 0;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string& name = names[i];
-    // What destructors call has nobody to tell.
-    if (name.ends_with("Destroy") || name.ends_with("Unload") || name.starts_with("cuMemFree") ||
-        name.ends_with("Release") || name == "cuCtxPopCurrent") {
-      continue;
-    }
-    int before = 0;
-    for (std::size_t j = 0; j < i; ++j) before += names[j] == name ? 1 : 0;
-    the.reset();
-    the.fail(name, before, out_of_memory);
-    const DriverError error = error_of([&] { call_everything(the.driver); });
+  const auto everything = [&the] { call_everything(the.driver); };
+  const auto failures = the.fail_each(out_of_memory, everything, [&](const std::string& name) {
+    const DriverError error = error_of(everything);
     CHECK(holds(error.call, name));
     CHECK(error.code == out_of_memory);
     CHECK(error.rank == 3);
@@ -130,8 +118,7 @@ TEST_CASE("an error of every call is told with call, code, rank and op, and noth
                 ": CUDA_ERROR_OUT_OF_MEMORY (2), rank 3, op 17: free memory on the "
                 "device, or put fewer ranks on it"));
     CHECK(the.open() == 0);
-    ++failures;
-  }
+  });
   CHECK(failures > static_cast<std::size_t>(Call::count) - 10);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,28 @@ class DriverDouble {
     std::vector<std::string> names = calls();
     for (std::string& name : names) name.resize(std::min(name.find(' '), name.size()));
     return names;
+  }
+  // Runs `everything`, and for each call that it made, which now fails with `result`, `again` with
+  // the call's name. What destructors call has nobody to tell, and does not fail. Says how many
+  // failed.
+  template <class Everything, class Again>
+  std::size_t fail_each(int result, const Everything& everything, const Again& again) const {
+    reset();
+    everything();
+    std::size_t failures = 0;
+    std::map<std::string, int> before;
+    for (const std::string& name : names()) {
+      const int earlier = before[name]++;
+      if (name.ends_with("Destroy") || name.ends_with("Unload") || name.starts_with("cuMemFree") ||
+          name.ends_with("Release") || name == "cuCtxPopCurrent") {
+        continue;
+      }
+      reset();
+      fail(name, earlier, result);
+      again(name);
+      ++failures;
+    }
+    return failures;
   }
 
  private:

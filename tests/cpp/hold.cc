@@ -239,7 +239,8 @@ TEST_CASE("stamps tell when ops arrive and end") {
 }
 
 TEST_CASE("an error of every call of holds, stamps and scratch leaves nothing taken or held") {
-  const auto everything = [](const DriverDouble& the) {
+  const DriverDouble the;
+  const auto everything = [&the] {
     const Context context(the.driver, 0, place);
     const Current current(the.driver, context, place);
     const Stream stream = make_stream(the.driver, place);
@@ -259,31 +260,17 @@ TEST_CASE("an error of every call of holds, stamps and scratch leaves nothing ta
     const auto times = stamps.take(*stamp, place);
     CHECK(times.has_value());
   };
-  const DriverDouble the;
-  everything(the);
-  const std::vector<std::string> names = the.names();
-  std::size_t failures = 0;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string& name = names[i];
-    if (name.ends_with("Destroy") || name.ends_with("Unload") || name.starts_with("cuMemFree") ||
-        name.ends_with("Release") || name == "cuCtxPopCurrent") {
-      continue;
-    }
-    int before = 0;
-    for (std::size_t j = 0; j < i; ++j) before += names[j] == name ? 1 : 0;
-    the.reset();
-    the.fail(name, before, launch_failed);
+  const auto failures = the.fail_each(launch_failed, everything, [&](const std::string& name) {
     bool told = false;
     try {
-      everything(the);
+      everything();
     } catch (const DriverError& error) {
       told = error.call.starts_with(name) && error.code == launch_failed && error.rank == 5 &&
              error.op == 23;
     }
     CHECK_MESSAGE(told, name);
     CHECK_MESSAGE(the.open() == 0, name);
-    ++failures;
-  }
+  });
   CHECK(failures > 25);
 }
 

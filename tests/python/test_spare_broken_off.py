@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,6 @@ STEPS = 5
 
 class BrokenOffError(Exception):
     """As KeyboardInterrupt, in a thread."""
-
-
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
 
 
 class Group:

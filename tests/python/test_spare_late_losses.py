@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 
 import pytest
 from spare_training import PATIENCE_S, Lighthouse
@@ -14,12 +13,6 @@ from prismcore.spare.runtime.guard import MembersLostError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
 
 
 def test_all_ranks_have_the_loss_of_the_step_though_their_round_failed(lighthouse: Lighthouse) -> None:

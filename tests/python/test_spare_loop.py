@@ -22,12 +22,6 @@ pytestmark = pytest.mark.torch
 ALONE = custom([[0]])
 
 
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
-
-
 @pytest.fixture
 def begin(lighthouse: Lighthouse, tmp_path: Path) -> Iterator[Any]:
     """Begins sessions of one group; they are closed at the end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,12 +49,6 @@ def test_a_group_that_was_given_half_a_state_has_none() -> None:
     alone = decide([replace(half, waited=True)], groups=4, quorum=9, created_ns=400)
     assert isinstance(alone, Refusal)
     assert "no group that is there has a state" in alone.reason
-
-
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
 
 
 def of_pairs(folder: Path, lighthouse: Lighthouse, **options: object) -> Training:

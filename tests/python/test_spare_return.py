@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from spare_training import (
     Lighthouse,
     Training,
     assert_same,
-    run,
     wait_for,
     wait_for_start,
 )
@@ -26,19 +24,6 @@ from prismcore.spare.placement import golomb
 from prismcore.spare.runtime.inject import fail, hang
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def undisturbed(lighthouse: Lighthouse, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    training = Training(folder=tmp_path_factory.mktemp("undisturbed"), lighthouse=lighthouse.address)
-    assert set(run(training).values()) == {0}
-    return training
 
 
 def test_a_group_that_stops_is_left_and_catches_up_when_it_goes_on(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,20 +29,7 @@ from prismcore.spare.runtime.inject import POINTS, Injection, fail, hang, pause
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
-
-
 EIGHT = {"groups": 8, "redundancy": 3, "micro_batches": 4}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(lighthouse: Lighthouse, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    training = Training(folder=tmp_path_factory.mktemp("undisturbed"), lighthouse=lighthouse.address)
-    assert set(run(training).values()) == {0}
-    return training
 
 
 @pytest.fixture(scope="module")

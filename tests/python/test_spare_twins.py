@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,6 @@ pytestmark = pytest.mark.torch
 
 STEPS = 11
 ENDS = "MembershipError: group 3 goes on with another process"
-
-
-@pytest.fixture(scope="module")
-def lighthouse() -> Iterator[Lighthouse]:
-    with Lighthouse() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
