@@ -34,3 +34,22 @@ def undisturbed(lighthouse: Lighthouse, tmp_path_factory: pytest.TempPathFactory
     training = Training(folder=tmp_path_factory.mktemp("undisturbed"), lighthouse=lighthouse.address)
     assert set(run(training).values()) == {0}
     return training
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """A folder of .prism files: a healthy job, two that cannot run, and damaged ones."""
+    import jobs
+
+    folder = tmp_path_factory.mktemp("graphs")
+    whole = jobs.pipeline()
+    whole.save(folder / "job.prism")
+    jobs.deadlock().save(folder / "deadlock.prism")
+    jobs.mismatch().save(folder / "mismatch.prism")
+    data = bytearray(whole.to_bytes())
+    (folder / "short.prism").write_bytes(data[: len(data) // 2])
+    data[len(data) // 2] ^= 0x55
+    (folder / "flipped.prism").write_bytes(data)
+    (folder / "empty.prism").write_bytes(b"")
+    (folder / "text.prism").write_text("not a graph")
+    return folder

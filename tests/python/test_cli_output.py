@@ -11,13 +11,9 @@ from pathlib import Path
 
 import pytest
 from cli_runs import ENVIRONMENT, prism
-from test_cli import graphs
 
 import prismcore
 from prismcore.report.json import dumps
-
-__all__ = ["graphs"]  # a fixture
-
 
 BUFFERING = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 """Python's own stdout behaves in two ways; containers usually set PYTHONUNBUFFERED."""
