@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def make_rows(setting: Setting, report: Report, worlds: list[int], only: str) ->
 
     row("device tests, C++", 60, parts.ctest, setting)
     row("device tests, Python", 60, parts.pytest, setting)
-    profiled = row("profile", 120, parts.profile, setting)
+    row("profile", 120, parts.profile, setting)
     theirs = row("program, real", 60, parts.real, setting)
     ours = row("program, virtual", 60, parts.virtual, setting)
     for name, compared in (
@@ -85,7 +87,6 @@ def make_rows(setting: Setting, report: Report, worlds: list[int], only: str) ->
             row(f"emulate {world:,} ranks, {sandbox} run", 45, parts.emulated, setting, world, sandbox)
     if worlds:
         row("pacing by the host", 45, parts.emulated, setting, worlds[0], 1, "--clock", "wall")
-    del profiled
 
 
 def _figures(*rows: Row | None) -> list[dict[str, Any]]:
@@ -103,10 +104,29 @@ def facts(args: argparse.Namespace, setting: Setting) -> dict[str, Any]:
         "dry": args.dry,
         "prismcore": prismcore.__version__,
         "python": platform.python_version(),
+        **{name: _version(name) for name in ("torch", "megatron-core", "nvidia-nccl-cu13")},
+        "gpus": [] if args.dry else _gpus(),
         "cores": os.cpu_count(),
         "program": [Path(setting.program[0]).name, *setting.program[1:]],
         "begun_s": round(time.time()),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[str]:
+    """Name, driver and memory of each, as nvidia-smi tells them."""
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return told.stdout.strip().splitlines()
 
 
 def main() -> int:

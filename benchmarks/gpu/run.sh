@@ -14,15 +14,18 @@ site=$root/build/gpu/site # wheels are unpacked here: nothing of the machine is 
 fits() { "$python" -c 'import prismcore; from prismcore import _core' 2>/dev/null; }
 unpack() { "$python" -m pip install -q --no-index --no-deps --target "$site" "$@" >&2; }
 
-export PYTHONPATH=${PYTHONPATH:-}
+# This checkout's own code, where it is built; then what is installed, which may be older.
+installed=${PYTHONPATH:-}
+export PYTHONPATH=$root/python:$site:$installed
 if ! fits; then
-  export PYTHONPATH=$root/python:$site:$PYTHONPATH
+  export PYTHONPATH=$installed
   if ! fits; then
     wheel=$(ls -t "$root"/dist/prismcore-*.whl "$here"/prismcore-*.whl 2>/dev/null | head -1)
     if [ -n "$wheel" ]; then
-      export PYTHONPATH=$site:${PYTHONPATH#"$root/python:"}
+      export PYTHONPATH=$site:$installed
       unpack "$wheel"
     elif command -v cmake >/dev/null; then
+      export PYTHONPATH=$root/python:$site:$installed
       mkdir -p "$root/build"
       echo "building the core (about 2 minutes; a wheel in dist/ saves them)" >&2
       (cd "$root" && cmake --preset release -DPython_EXECUTABLE="$(command -v "$python")" &&
